@@ -14,10 +14,17 @@ enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kI32, kI64 };
 // Bytes of one element.
 constexpr size_t DTypeBytes(DType dtype) {
   switch (dtype) {
-    case DType::kF32: case DType::kI32: return 4;
-    case DType::kF16: case DType::kBF16: return 2;
-    case DType::kI8: case DType::kU8: return 1;
-    case DType::kI64: return 8;
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
+    case DType::kI8:
+    case DType::kU8:
+      return 1;
+    case DType::kI64:
+      return 8;
   }
   return 0;
 }
@@ -25,13 +32,20 @@ constexpr size_t DTypeBytes(DType dtype) {
 // safetensors' spelling: "F32", "BF16", ...
 constexpr std::string_view DTypeName(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "F32";
-    case DType::kF16: return "F16";
-    case DType::kBF16: return "BF16";
-    case DType::kI8: return "I8";
-    case DType::kU8: return "U8";
-    case DType::kI32: return "I32";
-    case DType::kI64: return "I64";
+    case DType::kF32:
+      return "F32";
+    case DType::kF16:
+      return "F16";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kI8:
+      return "I8";
+    case DType::kU8:
+      return "U8";
+    case DType::kI32:
+      return "I32";
+    case DType::kI64:
+      return "I64";
   }
   return "?";
 }
@@ -53,10 +67,14 @@ uint16_t F32ToF16(float value);
 // Element `index` of an array of F32, F16 or BF16 as fp32.
 inline float LoadFloat(const void* data, DType dtype, size_t index) {
   switch (dtype) {
-    case DType::kF32: return static_cast<const float*>(data)[index];
-    case DType::kBF16: return BF16ToF32(static_cast<const uint16_t*>(data)[index]);
-    case DType::kF16: return F16ToF32(static_cast<const uint16_t*>(data)[index]);
-    default: return 0.0f;
+    case DType::kF32:
+      return static_cast<const float*>(data)[index];
+    case DType::kBF16:
+      return BF16ToF32(static_cast<const uint16_t*>(data)[index]);
+    case DType::kF16:
+      return F16ToF32(static_cast<const uint16_t*>(data)[index]);
+    default:
+      return 0.0f;
   }
 }
 

@@ -8,7 +8,9 @@ namespace voxrt::quant {
 namespace {
 
 // One group of a tile-packed or canonical row shares a scale; 0 = the whole row.
-int64_t GroupOf(const HostLinear& weight, int64_t col) { return weight.format.group == 0 ? 0 : col / weight.format.group; }
+int64_t GroupOf(const HostLinear& weight, int64_t col) {
+  return weight.format.group == 0 ? 0 : col / weight.format.group;
+}
 
 int64_t GroupsPerRow(const HostLinear& weight) {
   return weight.format.group == 0 ? 1 : weight.cols / weight.format.group;
@@ -42,11 +44,30 @@ std::string FormatName(const Format& format) {
   switch (format.kind) {
     case FormatKind::kFloat:
       return format.dtype == DType::kF32 ? "fp32" : format.dtype == DType::kF16 ? "fp16" : "bf16";
-    case FormatKind::kInt4: name = format.int8_activations ? "8da4w" : "4w"; break;
-    case FormatKind::kInt4Tile: name = "4w tile_packed_to_4d"; break;
-    case FormatKind::kInt8: name = format.int8_activations ? "8da8w" : "8w"; break;
+    case FormatKind::kInt4:
+      name = format.int8_activations ? "8da4w" : "4w";
+      break;
+    case FormatKind::kInt4Tile:
+      name = "4w tile_packed_to_4d";
+      break;
+    case FormatKind::kInt8:
+      name = format.int8_activations ? "8da8w" : "8w";
+      break;
   }
   return format.group == 0 ? name : name + " g" + std::to_string(format.group);
+}
+
+float AsymmetricValue(int code, uint16_t scale, uint16_t zero) {
+  // (q - 8) * scale is exact in fp32 (4 x 8 bits), so one fp32 fma followed by one rounding to bf16 would round twice;
+  // the fp64 sum of two bf16-derived values is exact enough to round once.
+  const double exact =
+      static_cast<double>(code - 8) * static_cast<double>(BF16ToF32(scale)) + static_cast<double>(BF16ToF32(zero));
+  const auto nearest = static_cast<float>(exact);
+  // Round-to-odd through fp32 keeps the single rounding: nudge the fp32 towards the exact value when it was inexact.
+  const double error = exact - static_cast<double>(nearest);
+  uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  if (error != 0.0 && (bits & 1u) == 0u) bits += ((error > 0.0) == (nearest > 0.0f)) ? 1u : 0xffffffffu;
+  return RoundToBF16(std::bit_cast<float>(bits));
 }
 
 float Dequantize(const HostLinear& weight, int64_t row, int64_t col) {
@@ -59,16 +80,7 @@ float Dequantize(const HostLinear& weight, int64_t row, int64_t col) {
     }
     case FormatKind::kInt4Tile: {
       const uint16_t* pair = weight.scale + (GroupOf(weight, col) * weight.rows + row) * 2;
-      // (q - 8) * scale is exact in fp32 (4 x 8 bits), so one fp32 fma followed by one rounding to bf16 would round twice;
-      // the fp64 sum of two bf16-derived values is exact enough to round once.
-      const double exact = static_cast<double>(TileCode(weight, row, col) - 8) * static_cast<double>(BF16ToF32(pair[0])) +
-                           static_cast<double>(BF16ToF32(pair[1]));
-      const auto nearest = static_cast<float>(exact);
-      // Round-to-odd through fp32 keeps the single rounding: nudge the fp32 towards the exact value when it was inexact.
-      const double error = exact - static_cast<double>(nearest);
-      uint32_t bits = std::bit_cast<uint32_t>(nearest);
-      if (error != 0.0 && (bits & 1u) == 0u) bits += ((error > 0.0) == (nearest > 0.0f)) ? 1u : 0xffffffffu;
-      return RoundToBF16(std::bit_cast<float>(bits));
+      return AsymmetricValue(TileCode(weight, row, col), pair[0], pair[1]);
     }
     case FormatKind::kInt8: {
       const float scale = BF16ToF32(weight.scale[row * GroupsPerRow(weight) + GroupOf(weight, col)]);
