@@ -1,5 +1,5 @@
-// Engine: one loaded model on one device, immutable and shared. Sessions are made from it; one scheduler thread per engine is
-// the only one that touches the device.
+// Engine: one loaded model on one device, immutable and shared. Sessions are made from it; one scheduler thread per
+// engine is the only one that touches the device.
 //
 //   auto engine = Engine::Create({.model_path = "models/demo", .backend = "cpu"});
 //   auto session = (*engine)->NewSession({.delay_ms = 480});
@@ -27,20 +27,20 @@ struct EngineOptions {
   std::string data_path;
   std::string backend = "cpu";
   int device = 0;
-  int threads = 0;                       // 0 = one per core
-  std::string kv_type;                   // "fp32", "bf16", "int8"; empty = the backend's default
-  int max_sessions = 64;                 // slots; admission beyond it is refused
-  int64_t max_encoder_ticks = 128;       // most ticks per encoder call for long queues (4 rows each)
-  int speculation_rows = 4;              // decoder rows per pass for long queues; 1 = off
+  int threads = 0;                  // 0 = one per core
+  std::string kv_type;              // "fp32", "bf16", "int8"; empty = the backend's default
+  int max_sessions = 64;            // slots; admission beyond it is refused
+  int64_t max_encoder_ticks = 128;  // most ticks per encoder call for long queues (4 rows each)
+  int speculation_rows = 4;         // decoder rows per pass for long queues; 1 = off
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
 };
 
 struct EngineInfo {
   std::string backend;
-  std::string device;         // description
+  std::string device;  // description
   std::string model_path;
-  std::string layout;         // "mistral", "huggingface", "artifact"
-  std::string formats;        // what the weights are stored as, e.g. "bf16"
+  std::string layout;   // "mistral", "huggingface", "artifact"
+  std::string formats;  // what the weights are stored as, e.g. "bf16"
   std::string kv_type;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
@@ -53,12 +53,12 @@ struct EngineInfo {
 
 // What the scheduler did so far (for bench and metrics).
 struct EngineStats {
-  int64_t live_ticks = 0;          // session ticks done one at a time
+  int64_t live_ticks = 0;  // session ticks done one at a time
   int64_t live_batches = 0;
-  int64_t bulk_ticks = 0;          // session ticks whose encoder ran in a long call
-  int64_t decode_passes = 0;       // decoder calls outside live ticks
-  int64_t decode_rows = 0;         // rows in them
-  int64_t decode_tokens = 0;       // tokens accepted from them
+  int64_t bulk_ticks = 0;     // session ticks whose encoder ran in a long call
+  int64_t decode_passes = 0;  // decoder calls outside live ticks
+  int64_t decode_rows = 0;    // rows in them
+  int64_t decode_tokens = 0;  // tokens accepted from them
   double encode_seconds = 0.0;
   double decode_seconds = 0.0;
   double live_seconds = 0.0;
