@@ -4,9 +4,9 @@
 // tokens.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "engine/step_runner.h"
@@ -33,21 +33,18 @@ class FakeStepRunner : public StepRunner {
     for (const EncodeItem& item : items) {
       for (int64_t tick = 0; tick < item.ticks; ++tick) bulk_.at(row++) = EncodeTick(item, tick);
     }
-    ++encode_calls;
-    return next_status;
+    return Outcome();
   }
   Status Decode(std::span<const DecodeItem> items, bool with_logits, DecodeOutput* output) override {
     Run(items, bulk_, with_logits, output);
-    ++decode_calls;
-    return next_status;
+    return Outcome();
   }
   Status LiveTick(std::span<const EncodeItem> encode, std::span<const DecodeItem> decode, bool with_logits,
                   DecodeOutput* output) override {
     std::vector<uint64_t> rows;
     for (const EncodeItem& item : encode) rows.push_back(EncodeTick(item, 0));
     Run(decode, rows, with_logits, output);
-    largest_batch = std::max(largest_batch, encode.size());
-    return next_status;
+    return Outcome();
   }
   Status Reserve(int slot, int64_t, int64_t) override {
     if (slot == refused_slot) return {StatusCode::kResourceExhausted, "no room"};
@@ -62,15 +59,11 @@ class FakeStepRunner : public StepRunner {
     return {};
   }
   int64_t BytesNow(int slot) const override { return slots_.count(slot) != 0 ? 100 : 0; }
-  Status Health() const override { return health; }
+  Status Health() const override { return {}; }
 
-  int encode_calls = 0;
-  int decode_calls = 0;
-  int clones = 0;
-  size_t largest_batch = 0;
-  int refused_slot = -1;
-  Status next_status;
-  Status health;
+  std::atomic<int> clones{0};
+  std::atomic<int> refused_slot{-1};
+  std::atomic<bool> device_lost{false};
 
  private:
   struct Slot {
@@ -78,6 +71,8 @@ class FakeStepRunner : public StepRunner {
     int64_t ticks = 0;
     std::vector<uint64_t> outputs;  // hash after each decoder position
   };
+
+  Status Outcome() const { return device_lost ? Status(StatusCode::kDeviceLost, "gone") : Status(); }
 
   uint64_t EncodeTick(const EncodeItem& item, int64_t tick) {
     Slot& slot = slots_[item.slot];

@@ -261,9 +261,9 @@ TEST_F(SchedulerTest, PendingAudioIsBounded) {
 TEST_F(SchedulerTest, ASessionWithoutRoomFailsAlone) {
   Start(2, 4);
   const std::vector<float> samples = Noise(1280 * 6, 9);
+  runner_->refused_slot = 0;
   auto first = NewCore();   // slot 0
   auto second = NewCore();  // slot 1
-  runner_->refused_slot = 0;
   ASSERT_TRUE(second->FeedAll(samples).ok());
   ASSERT_TRUE(second->Finish().ok());
   EXPECT_EQ(Drain(*second), Oracle(samples));
@@ -277,7 +277,7 @@ TEST_F(SchedulerTest, ALostDeviceEndsAllSessionsWithTheReason) {
   Start(2, 4);
   auto first = NewCore();
   auto second = NewCore();
-  runner_->next_status = {StatusCode::kDeviceLost, "gone"};
+  runner_->device_lost = true;
   ASSERT_TRUE(first->FeedAll(Noise(1280 * 2, 1)).ok());
   for (auto& core : {first, second}) {
     std::vector<Event> events;
