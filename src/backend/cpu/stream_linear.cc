@@ -1,0 +1,170 @@
+// Linear layers and what is fused with them: the norm before, activation, residual, rotary embedding or arg-max behind.
+//
+// Weight rows are split over the workers; each worker takes all activation rows, so an operation is one phase. Few rows
+// are normalised by every worker for itself, which is cheaper than a barrier.
+#include <algorithm>
+#include <limits>
+
+#include "backend/compose.h"
+#include "backend/cpu/stream.h"
+#include "base/check.h"
+
+namespace voxrt::backend::cpu {
+namespace {
+
+constexpr int64_t kSplitUnit = 16;    // weight rows: a full tile of every instruction set
+constexpr int64_t kPrivateRows = 16;  // up to so many rows each worker normalises for itself
+
+float* RowF32(const View& view, int64_t row) { return reinterpret_cast<float*>(view.row_bytes(row)); }
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Part `worker` of [0, count), with borders at multiples of `unit`.
+Range Split(int64_t count, int64_t unit, int worker, int workers) {
+  const int64_t units = (count + unit - 1) / unit;
+  return {std::min(count, units * worker / workers * unit), std::min(count, units * (worker + 1) / workers * unit)};
+}
+
+// The part of stacked rows [range) that lies in `block`, counted from the block's first row.
+Range Within(const Range& range, const CpuLinear::Block& block) {
+  return {std::clamp<int64_t>(range.begin - block.row_begin, 0, block.weight.rows),
+          std::clamp<int64_t>(range.end - block.row_begin, 0, block.weight.rows)};
+}
+
+void SetWeight(const CpuLinear::Block& block, LinearJob& job) {
+  job.weight = block.weight.data;
+  job.dtype = block.weight.format.dtype;
+  job.cols = block.weight.cols;
+  job.bias = block.bias;
+}
+
+}  // namespace
+
+void CpuStream::NormRow(const Input& input, int64_t row, float* out) const {
+  const int64_t source = input.row_of != nullptr ? input.row_of[row] : row;
+  const float* scale = nullptr;
+  if (!input.scales.empty()) {
+    scale = RowF32(input.scales, plan(PlanId::kDecoder).delay_row[static_cast<size_t>(source)]);
+  }
+  RmsNormRow(RowF32(input.x, source), RowF32(input.gain, 0), scale, input.epsilon, input.x.cols, out);
+}
+
+View CpuStream::PrepareRows(const Input& input, int worker) {
+  if (input.gain.empty()) return input.x;
+  const int64_t rows = input.rows;
+  if (rows > kPrivateRows) return input.normed;
+  const int64_t cols = input.x.cols;
+  float* out = scratch_[static_cast<size_t>(worker)]->normed.Get<float>(rows * cols);
+  for (int64_t r = 0; r < rows; ++r) NormRow(input, r, out + r * cols);
+  return {out, quant::DType::kF32, rows, cols, cols};
+}
+
+void CpuStream::RunLinearOp(const Input& input, const CpuLinear& weight, const Output& output) {
+  const bool pair = output.pair;
+  const int64_t rows = input.rows;
+  const int64_t out_rows = pair ? weight.rows() / 2 : weight.rows();
+  if (rows == 0) return;
+  if (!input.gain.empty() && rows > kPrivateRows) {
+    VOXRT_CHECK(input.normed.rows >= rows && input.normed.cols == input.x.cols &&
+                input.normed.dtype == quant::DType::kF32);
+    ForRows(rows, input.x.cols, [&](int64_t r) { NormRow(input, r, RowF32(input.normed, r)); });
+  }
+  const int64_t unit = output.rope != nullptr ? output.rope->shape.head_dim : kSplitUnit;
+  RunWorkers([&](int worker, int workers) {
+    const Range range = Split(out_rows, unit, worker, workers);
+    const View x = PrepareRows(input, worker);
+    LinearJob job{.x = RowF32(x, 0), .x_stride = x.stride, .rows = rows, .out_stride = output.out.stride};
+    job.epilogue = output.epilogue;
+    if (output.arg_max) {
+      job.best_value = best_value_.data() + worker * rows;
+      job.best_index = best_index_.data() + worker * rows;
+      std::fill_n(job.best_value, rows, -std::numeric_limits<float>::infinity());
+      std::fill_n(job.best_index, rows, std::numeric_limits<int32_t>::max());
+    }
+    const size_t blocks = pair ? 1 : weight.blocks().size();
+    for (size_t i = 0; i < blocks; ++i) {
+      const CpuLinear::Block& block = weight.blocks()[i];
+      const Range part = Within(range, block);
+      if (part.begin >= part.end) continue;
+      SetWeight(block, job);
+      if (pair) {
+        job.pair = weight.blocks()[1].weight.data;
+        job.pair_bias = weight.blocks()[1].bias;
+      }
+      job.n_begin = part.begin;
+      job.n_end = part.end;
+      job.out = output.out.empty() ? nullptr : RowF32(output.out, 0) + block.row_begin;
+      job.index_base = static_cast<int32_t>(block.row_begin);
+      RunLinear(job, *scratch_[static_cast<size_t>(worker)]);
+    }
+    if (output.rope != nullptr) RopeColumns(*output.rope, range.begin / unit, range.end / unit, 0, rows);
+  });
+}
+
+void CpuStream::Linear(const LinearArgs& args) {
+  checker_.Check(args);
+  RunLinearOp({.x = args.x, .rows = args.x.rows}, AsCpu(args.weight), {.out = args.out, .epilogue = args.epilogue});
+}
+
+void CpuStream::LinearPair(const LinearPairArgs& args) {
+  checker_.Check(args);
+  RunLinearOp({.x = args.x, .rows = args.x.rows}, AsCpu(args.weight), {.out = args.out, .pair = true});
+}
+
+void CpuStream::FeedForwardInput(const FeedForwardInputArgs& args) {
+  checker_.Check(args);
+  RunLinearOp({.x = args.x,
+               .gain = args.gain,
+               .scales = args.scales,
+               .epsilon = args.epsilon,
+               .normed = args.normed,
+               .rows = args.scales.empty() ? args.x.rows : plan(PlanId::kDecoder).rows},
+              AsCpu(args.gate_up), {.out = args.hidden, .pair = true});
+}
+
+void CpuStream::AttentionInput(const AttentionInputArgs& args) {
+  checker_.Check(args);
+  const RopeStoreKvArgs rope{
+      .plan = args.plan, .layer = args.layer, .shape = args.shape, .pairing = args.pairing, .qkv = args.qkv};
+  RunLinearOp(
+      {.x = args.x, .gain = args.gain, .epsilon = args.epsilon, .normed = args.normed, .rows = plan(args.plan).rows},
+      AsCpu(args.qkv_weight), {.out = args.qkv, .rope = &rope});
+}
+
+void CpuStream::AttentionOutput(const AttentionOutputArgs& args) { ComposeAttentionOutput(*this, args); }
+
+void CpuStream::Head(const HeadArgs& args) {
+  checker_.Check(args);
+  const std::vector<int32_t>& head_rows = plan(PlanId::kDecoder).head_rows;
+  const auto rows = static_cast<int64_t>(head_rows.size());
+  if (rows == 0) return;
+  const auto workers = static_cast<int64_t>(scratch_.size());
+  if (static_cast<int64_t>(best_value_.size()) < workers * rows) {
+    best_value_.resize(static_cast<size_t>(workers * rows));
+    best_index_.resize(static_cast<size_t>(workers * rows));
+  }
+  RunLinearOp({.x = args.x,
+               .gain = args.gain,
+               .epsilon = args.epsilon,
+               .normed = args.normed,
+               .rows = rows,
+               .row_of = head_rows.data()},
+              AsCpu(args.weight), {.out = args.logits, .arg_max = true});
+  for (int64_t r = 0; r < rows; ++r) {
+    float value = -std::numeric_limits<float>::infinity();
+    int32_t index = 0;
+    for (int64_t w = workers - 1; w >= 0; --w) {  // lower workers hold lower indices and win ties
+      if (best_index_[static_cast<size_t>(w * rows + r)] == std::numeric_limits<int32_t>::max()) continue;
+      if (!(best_value_[static_cast<size_t>(w * rows + r)] >= value)) continue;
+      value = best_value_[static_cast<size_t>(w * rows + r)];
+      index = best_index_[static_cast<size_t>(w * rows + r)];
+    }
+    *reinterpret_cast<int32_t*>(args.token.row_bytes(r)) = index;
+  }
+  StoreTokens(args.token, rows);
+}
+
+}  // namespace voxrt::backend::cpu

@@ -1,0 +1,74 @@
+// Vector helpers shared by the CPU kernels, compiled once per instruction set: widening loads and the one reduction
+// order. Included after hwy/highway.h inside a foreach_target source.
+#if defined(VOXRT_BACKEND_CPU_VEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VOXRT_BACKEND_CPU_VEC_INL_H_
+#undef VOXRT_BACKEND_CPU_VEC_INL_H_
+#else
+#define VOXRT_BACKEND_CPU_VEC_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "backend/cpu/kernels.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace voxrt::backend::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using VF = hn::Vec<DF>;
+constexpr size_t kLanes = hn::MaxLanes(DF());
+
+// kLanes elements at p as fp32. Exact for every stored type.
+HWY_INLINE VF LoadWide(const float* p) { return hn::LoadU(DF(), p); }
+HWY_INLINE VF LoadWide(const Bf16* p) {
+  const hn::Rebind<uint16_t, DF> d16;
+  const hn::RebindToUnsigned<DF> d32;
+  return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, &p->bits))));
+}
+HWY_INLINE VF LoadWide(const F16* p) {
+  const hn::Rebind<uint16_t, DF> d16;
+  const hn::Rebind<hwy::float16_t, DF> dh;
+  return hn::PromoteTo(DF(), hn::BitCast(dh, hn::LoadU(d16, &p->bits)));
+}
+HWY_INLINE VF LoadWide(const int8_t* p) {
+  const hn::Rebind<int8_t, DF> d8;
+  const hn::RebindToSigned<DF> d32;
+  return hn::ConvertTo(DF(), hn::PromoteTo(d32, hn::LoadU(d8, p)));
+}
+
+// Lane j of the result = sum over the lanes of acc[j], j < kLanes: neighbours first, then neighbours of those, and so
+// on. The order is the same for every tile shape, so a dot product has one value however it was tiled.
+HWY_INLINE VF ReduceLanes(VF* HWY_RESTRICT acc) {
+  const DF d;
+#pragma GCC unroll 8
+  for (size_t n = kLanes / 2; n >= 1; n /= 2) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < n; ++i) {
+      acc[i] = hn::Add(hn::ConcatEven(d, acc[2 * i + 1], acc[2 * i]), hn::ConcatOdd(d, acc[2 * i + 1], acc[2 * i]));
+    }
+  }
+  return acc[0];
+}
+
+// kCount floats at p repeated over all lanes; kCount divides kLanes.
+template <size_t kCount>
+HWY_INLINE VF LoadRepeated(const float* p) {
+  const DF d;
+  if constexpr (kCount == kLanes) {
+    return hn::LoadU(d, p);
+  } else if constexpr (kCount == 4) {
+    return hn::LoadDup128(d, p);
+  } else {
+    HWY_ALIGN float buffer[kLanes];
+    for (size_t i = 0; i < kLanes; ++i) buffer[i] = p[i % kCount];
+    return hn::Load(d, buffer);
+  }
+}
+
+}  // namespace voxrt::backend::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // toggle

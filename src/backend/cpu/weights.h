@@ -1,0 +1,51 @@
+// Weights as the CPU backend keeps them: references to the caller's storage, multiplied in place.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/linear.h"
+#include "base/status.h"
+
+namespace voxrt::backend::cpu {
+
+bool SupportsFormat(const quant::Format& format);
+
+class CpuLinear : public PreparedLinear {
+ public:
+  struct Block {
+    quant::HostLinear weight;
+    const float* bias = nullptr;  // [weight.rows] or null
+    int64_t row_begin = 0;        // of its first row in the stacked matrix
+  };
+
+  static Result<std::unique_ptr<CpuLinear>> Make(const LinearSpec& spec);
+  CpuLinear(int64_t rows, int64_t cols, LinearRole role) : PreparedLinear(rows, cols, role) {}
+
+  const std::vector<Block>& blocks() const { return blocks_; }
+  // Row `row` of the stacked matrix as fp32: the token table.
+  void ReadRow(int64_t row, float* out) const;
+
+ private:
+  std::vector<Block> blocks_;
+};
+
+// A convolution of kernel 3 is a linear layer over gathered frames: its weight rows [in, 3] are used as they are
+// stored.
+class CpuConv : public PreparedConv {
+ public:
+  static Result<std::unique_ptr<CpuConv>> Make(const ConvSpec& spec);
+  CpuConv(int64_t out_channels, int64_t in_channels, int stride) : PreparedConv(out_channels, in_channels, stride) {}
+
+  const CpuLinear& linear() const { return *linear_; }  // [out_channels, in_channels * 3]
+
+ private:
+  std::unique_ptr<CpuLinear> linear_;
+};
+
+// A handle that this backend prepared; CHECKed.
+const CpuLinear& AsCpu(const PreparedLinear* linear);
+const CpuConv& AsCpu(const PreparedConv* conv);
+
+}  // namespace voxrt::backend::cpu
