@@ -1,9 +1,11 @@
 // Implementation of the test rig.
 #include "support/rig.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "backend/registry.h"
@@ -89,13 +91,17 @@ backend::SessionStateSpec SmallState(int64_t encoder_window, int64_t decoder_win
 }
 
 std::unique_ptr<Rig> Rig::Open(const std::string& backend, const backend::SessionStateSpec& state, std::string* why) {
-  auto device = backend::OpenDevice(backend, {});
-  if (!device.ok()) {
-    *why = device.status().message();
-    return nullptr;
+  static std::map<std::string, std::shared_ptr<backend::Device>> opened;
+  if (opened.count(backend) == 0) {
+    auto device = backend::OpenDevice(backend, {});
+    if (!device.ok()) {
+      *why = device.status().message();
+      return nullptr;
+    }
+    opened[backend] = std::move(device).value();
   }
   auto rig = std::make_unique<Rig>();
-  rig->device_ = std::move(device).value();
+  rig->device_ = opened[backend];
   rig->ResetState(state);
   return rig;
 }
@@ -156,17 +162,22 @@ std::unique_ptr<backend::Stream> Rig::NewStream() {
 }
 
 void Rig::Run(const BatchPlan* encoder, const BatchPlan* decoder, const std::function<void(backend::Stream&)>& emit) {
+  RunPadded(0, encoder, decoder, emit);
+}
+
+void Rig::RunPadded(int64_t padded_rows, const BatchPlan* encoder, const BatchPlan* decoder,
+                    const std::function<void(backend::Stream&)>& emit) {
   const auto stream = NewStream();
   backend::RunKey key{.kind = encoder == nullptr   ? backend::RunKind::kDecode
                               : decoder == nullptr ? backend::RunKind::kEncode
                                                    : backend::RunKind::kLiveTick};
   if (encoder != nullptr) {
     stream->SetPlan(backend::PlanId::kEncoder, *encoder);
-    key.encoder_rows = encoder->rows;
+    key.encoder_rows = std::max<int64_t>(encoder->rows, padded_rows);
   }
   if (decoder != nullptr) {
     stream->SetPlan(backend::PlanId::kDecoder, *decoder);
-    key.decoder_rows = decoder->rows;
+    key.decoder_rows = std::max<int64_t>(decoder->rows, padded_rows);
     key.head_rows = static_cast<int64_t>(decoder->head_rows.size());
   }
   stream->Run(key, emit);

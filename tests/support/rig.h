@@ -76,12 +76,15 @@ class Rig {
   // Runs `emit` once on a new stream with these plans (nullptr = none).
   void Run(const backend::BatchPlan* encoder, const backend::BatchPlan* decoder,
            const std::function<void(backend::Stream&)>& emit);
+  // As Run, with views that may be made for `padded_rows` rows of each given plan (a larger key than the plans fill).
+  void RunPadded(int64_t padded_rows, const backend::BatchPlan* encoder, const backend::BatchPlan* decoder,
+                 const std::function<void(backend::Stream&)>& emit);
   void CloneState(int from, int to, int64_t encoder_end, int64_t decoder_end);
 
  private:
   backend::View Own(int64_t rows, int64_t cols, quant::DType dtype);
 
-  std::unique_ptr<backend::Device> device_;
+  std::shared_ptr<backend::Device> device_;  // shared by all rigs of the process: opening one may take long
   std::unique_ptr<backend::SessionState> state_;
   std::vector<std::unique_ptr<backend::Buffer>> buffers_;
 };
