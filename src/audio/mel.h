@@ -1,5 +1,5 @@
-// MelStream: 16 kHz samples in, log-mel rows out, as soon as each row's 400 samples exist. Any chunking gives the same rows as the
-// whole signal at once (docs/model.md 2).
+// MelStream: 16 kHz samples in, log-mel rows out, as soon as each row's 400 samples exist. Any chunking gives the same
+// rows as the whole signal at once (docs/model.md 2).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ class MelStream {
 
   // Appends the rows that became complete to `rows` (row-major, `bins` floats each); returns how many.
   int64_t Push(std::span<const float> samples, std::vector<float>* rows);
-  // Ends the signal: mirrors the last 40 samples; afterwards total samples / hop rows exist. Not needed when enough zeros follow.
+  // Ends the signal: mirrors the last 40 samples; afterwards total samples / hop rows exist. Not needed when enough
+  // zeros follow.
   int64_t Finish(std::vector<float>* rows);
   // Back to the state before the first sample.
   void Reset();
