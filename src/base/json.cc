@@ -365,7 +365,7 @@ Result<Json> ParseJsonStreaming(std::string_view text, const JsonLimits& limits,
 }
 
 std::string QuoteForMessage(std::string_view text) {
-  constexpr size_t kMax = 80;
+  constexpr size_t kMax = 120;
   std::string quoted;
   if (text.size() <= kMax) {
     DumpString(text, &quoted);

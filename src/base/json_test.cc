@@ -137,8 +137,8 @@ TEST(Json, BuildsObjectsAndIndents) {
 
 TEST(Json, QuotesForMessagesOnOneShortLine) {
   EXPECT_EQ(QuoteForMessage("a\nb"), "\"a\\nb\"");
-  const std::string quoted = QuoteForMessage(std::string(79, 'x') + "日本語");
-  EXPECT_EQ(quoted, "\"" + std::string(79, 'x') + "...\"");
+  const std::string quoted = QuoteForMessage(std::string(119, 'x') + "日本語");
+  EXPECT_EQ(quoted, "\"" + std::string(119, 'x') + "...\"");
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ struct Tensor {
 enum class RopeRows : uint8_t { kAdjacent, kHalf };
 
 struct OpenOptions {
-  std::string data_path;  // overrides the place of an artifact's second file (--data-path)
+  std::string data_path = {};  // overrides the place of an artifact's second file (--data-path)
   int threads = 0;        // for the one pass that scans for NaN and prefaults the mapping; 0 = one per core
   bool scan_values = true;
-  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // may be empty
 };
 
 class Checkpoint {

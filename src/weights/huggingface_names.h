@@ -1,0 +1,17 @@
+// Names of Hugging Face checkpoints -> canonical (Mistral) names: docs/model.md 9.3.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace voxrt::weights {
+
+// The canonical name of a tensor as transformers saves it, whatever stands before the part's name; the output head is
+// kHeadName. Empty when the name is none of this model's.
+std::optional<std::string> CanonicalName(std::string_view huggingface_name);
+
+// Constants that some versions of transformers saved and that are computed here instead.
+bool IsRecomputedConstant(std::string_view huggingface_name);
+
+}  // namespace voxrt::weights
