@@ -31,6 +31,10 @@ if(VOXRT_SANITIZE)
     $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all> -g)
   add_link_options(-fsanitize=${VOXRT_SANITIZE})
 endif()
+if(VOXRT_WITH_FUZZ)
+  # The libraries too: a fuzzer that does not see which branches the parser takes is blind.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+endif()
 
 # voxrt_library(NAME SOURCES ... DEPS ...): one folder = one static library voxrt_NAME that links only what the layer table allows.
 function(voxrt_library name)
