@@ -51,6 +51,18 @@ bool Take(std::string_view* name, std::string_view prefix) {
   return true;
 }
 
+// `name` with the first `to` that occurs in it replaced by its `from`.
+template <size_t kCount>
+bool ReplaceBack(std::string* name, const Pair (&pairs)[kCount]) {
+  for (const Pair& pair : pairs) {
+    const size_t at = name->find(pair.to);
+    if (at == name->npos) continue;
+    name->replace(at, pair.to.size(), pair.from);
+    return true;
+  }
+  return false;
+}
+
 // `name` with the pair's `from` replaced, when only "weight" or "bias" follows.
 template <size_t kCount>
 std::optional<std::string> Replace(std::string_view name, const Pair (&pairs)[kCount]) {
@@ -111,6 +123,26 @@ std::optional<std::string> CanonicalName(std::string_view huggingface_name) {
   if (Take(&name, kLanguageModel)) return MapDecoder(name);
   Take(&name, kProjector);
   return Prefixed(std::string(kModule), Replace(name, kProjectorParts));
+}
+
+std::string HuggingFaceName(std::string_view canonical_name, PrefixStyle style) {
+  const std::string outer = style == PrefixStyle::kOld ? "" : style == PrefixStyle::kNew ? "model." : "model.model.";
+  if (canonical_name == kHeadName)
+    return style == PrefixStyle::kOld ? "language_model.lm_head.weight" : "lm_head.weight";
+  std::string name(canonical_name);
+  const std::string inner = style == PrefixStyle::kNew ? "" : "model.";
+  const std::string decoder = outer + std::string(kLanguageModel) + inner;
+  if (canonical_name == kEmbeddingName) return decoder + "embed_tokens.weight";
+  if (!canonical_name.starts_with(kModule)) {
+    if (!ReplaceBack(&name, kLayerParts)) ReplaceBack(&name, kDecoderParts);
+    return decoder + name;
+  }
+  name.erase(0, kModule.size());
+  if (ReplaceBack(&name, kProjectorParts)) return outer + std::string(kProjector) + name;
+  if (ReplaceBack(&name, kEncoderRest)) return outer + std::string(kAudioTower) + name;
+  name.erase(0, std::string_view("whisper_encoder.transformer.").size());
+  if (!ReplaceBack(&name, kLayerParts)) ReplaceBack(&name, kEncoderParts);
+  return outer + std::string(kAudioTower) + name;
 }
 
 bool IsRecomputedConstant(std::string_view huggingface_name) {

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "weights/checkpoint.h"
+#include "weights/tensor_table.h"
 
 namespace voxrt::weights {
 namespace {
@@ -42,6 +45,22 @@ TEST(HuggingFaceNames, OtherNamesAreNone) {
         "language_model.layers.1.mlp.up_proj.scale", "multi_modal_projector.linear_3.weight",
         "audio_tower.embedder.conv3.weight", "model.embed_tokens.weight", "language_model.embed_tokens.bias"}) {
     EXPECT_EQ(CanonicalName(name), std::nullopt) << name;
+  }
+}
+
+TEST(HuggingFaceNames, EveryTensorOfAModelGoesThereAndBack) {
+  ModelConfig config;
+  config.encoder = {.dim = 64, .layers = 12, .head_dim = 8, .hidden_dim = 64, .heads = 2, .kv_heads = 2, .window = 9};
+  config.decoder = {.dim = 64, .layers = 2, .head_dim = 8, .hidden_dim = 64, .heads = 2, .kv_heads = 1, .window = 9};
+  config.vocab_size = 1001;
+  config.ada_dim = 4;
+  for (const PrefixStyle style : {PrefixStyle::kOld, PrefixStyle::kNew, PrefixStyle::kDoubled}) {
+    std::set<std::string> names;
+    for (const TensorSpec& spec : ExpectedTensors(config)) {
+      const std::string name = HuggingFaceName(spec.name, style);
+      EXPECT_EQ(CanonicalName(name), spec.name) << name;
+      EXPECT_TRUE(names.insert(name).second) << name;
+    }
   }
 }
 

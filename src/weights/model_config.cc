@@ -233,6 +233,24 @@ Status ReadProcessor(std::string_view processor_config_json, AudioConfig* audio)
   return status;
 }
 
+// The shortest decimal of a float, so that 1e-5f is written 1e-05.
+double ShortDecimal(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
+
+Json WriteHuggingFaceStack(const StackConfig& stack, const char* model_type) {
+  return Json::MakeObject(
+      {{"model_type", model_type},
+       {"hidden_size", stack.dim},
+       {"num_hidden_layers", stack.layers},
+       {"head_dim", stack.head_dim},
+       {"intermediate_size", stack.hidden_dim},
+       {"num_attention_heads", stack.heads},
+       {"num_key_value_heads", stack.kv_heads},
+       {"hidden_act", "silu"},
+       {"rms_norm_eps", ShortDecimal(stack.norm_epsilon)},
+       {"sliding_window", stack.window},
+       {"rope_parameters", Json::MakeObject({{"rope_type", "default"}, {"rope_theta", stack.rope_theta}})}});
+}
+
 Json WriteStack(const StackConfig& stack) {
   return Json::MakeObject({{"dim", stack.dim},
                            {"n_layers", stack.layers},
@@ -241,8 +259,7 @@ Json WriteStack(const StackConfig& stack) {
                            {"n_heads", stack.heads},
                            {"n_kv_heads", stack.kv_heads},
                            {"rope_theta", stack.rope_theta},
-                           // Through the shortest decimal of the float, so that 1e-5f is written 1e-05.
-                           {"norm_eps", std::strtod(fmt::format("{}", stack.norm_epsilon).c_str(), nullptr)},
+                           {"norm_eps", ShortDecimal(stack.norm_epsilon)},
                            {"sliding_window", stack.window}});
 }
 
@@ -338,6 +355,27 @@ std::string WriteMistralParams(const ModelConfig& config) {
                         {"downsample_args", Json::MakeObject({{"downsample_factor", audio.encoder_per_token}})}});
   root["ada_rms_norm_t_cond"] = true;
   root["ada_rms_norm_t_cond_dim"] = config.ada_dim;
+  return root.Dump(2) + "\n";
+}
+
+std::string WriteHuggingFaceConfig(const ModelConfig& config) {
+  Json audio = WriteHuggingFaceStack(config.encoder, "voxtral_realtime_encoder");
+  audio["num_mel_bins"] = config.audio.mel_bins;
+  audio["activation_function"] = "gelu";
+  audio["vocab_size"] = config.vocab_size;
+  Json text = WriteHuggingFaceStack(config.decoder, "voxtral_realtime_text");
+  text["vocab_size"] = config.vocab_size;
+  text["max_position_embeddings"] = 131072;
+  text["tie_word_embeddings"] = true;
+  Json root = Json::MakeObject({{"model_type", "voxtral_realtime"},
+                                {"architectures", Json::MakeArray({"VoxtralRealtimeForConditionalGeneration"})},
+                                {"audio_config", std::move(audio)},
+                                {"text_config", std::move(text)},
+                                {"audio_length_per_tok", config.audio.mel_per_token},
+                                {"default_num_delay_tokens", 6},
+                                {"downsample_factor", config.audio.encoder_per_token},
+                                {"projector_hidden_act", "gelu"},
+                                {"tie_word_embeddings", true}});
   return root.Dump(2) + "\n";
 }
 

@@ -55,5 +55,7 @@ Result<ModelConfig> ParseMistralParams(std::string_view params_json);
 Result<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json, std::string_view processor_config_json);
 // The params.json that ParseMistralParams reads back as `config`.
 std::string WriteMistralParams(const ModelConfig& config);
+// The config.json that ParseHuggingFaceConfig reads back as `config`, except `ada_dim` and `log_mel_max`.
+std::string WriteHuggingFaceConfig(const ModelConfig& config);
 
 }  // namespace voxrt::weights

@@ -112,6 +112,16 @@ TEST(ModelConfig, WrittenParamsReadBackEqual) {
   }
 }
 
+TEST(ModelConfig, AWrittenHuggingFaceConfigReadsBackEqualButForTheDelayWidth) {
+  for (const char* path : {"tests/golden/tiny/params.json", "models/demo/params.json"}) {
+    ModelConfig config = *ParseMistralParams(ReadFile(path));
+    Result<ModelConfig> again = ParseHuggingFaceConfig(WriteHuggingFaceConfig(config), "");
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    config.ada_dim = 0;
+    EXPECT_EQ(*again, config);
+  }
+}
+
 TEST(ModelConfig, OtherVoxtralsAreNamed) {
   EXPECT_THAT(MistralError(R"({"dim":3072,"n_layers":30,"multimodal":{}})"),
               HasSubstr("Voxtral-Mini-3B-2507 (no ada_rms_norm_t_cond), expected Voxtral-Mini-4B-Realtime-2602"));

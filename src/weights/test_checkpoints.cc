@@ -74,19 +74,6 @@ std::string PermuteRows(const std::string& data, int64_t rows, int64_t heads, bo
   return out;
 }
 
-Json HuggingFaceStack(const StackConfig& stack) {
-  return Json::MakeObject(
-      {{"hidden_size", stack.dim},
-       {"num_hidden_layers", stack.layers},
-       {"head_dim", stack.head_dim},
-       {"intermediate_size", stack.hidden_dim},
-       {"num_attention_heads", stack.heads},
-       {"num_key_value_heads", stack.kv_heads},
-       {"rms_norm_eps", 1e-5},
-       {"sliding_window", stack.window},
-       {"rope_parameters", Json::MakeObject({{"rope_type", "default"}, {"rope_theta", stack.rope_theta}})}});
-}
-
 }  // namespace
 
 TempFolder::TempFolder() {
@@ -171,23 +158,9 @@ std::vector<StoredTensor> HuggingFaceTensors(PrefixStyle style) {
   return tensors;
 }
 
-std::string HuggingFaceConfigJson(const ModelConfig& config) {
-  Json audio = HuggingFaceStack(config.encoder);
-  audio["num_mel_bins"] = config.audio.mel_bins;
-  Json text = HuggingFaceStack(config.decoder);
-  text["vocab_size"] = config.vocab_size;
-  return Json::MakeObject({{"model_type", "voxtral_realtime"},
-                           {"audio_config", std::move(audio)},
-                           {"text_config", std::move(text)},
-                           {"downsample_factor", 4},
-                           {"audio_length_per_tok", 8},
-                           {"default_num_delay_tokens", 6}})
-      .Dump(2);
-}
-
 void WriteHuggingFaceFolder(const TempFolder& folder, const std::vector<StoredTensor>& tensors, int shards) {
   const ModelConfig config = *ParseMistralParams(ReadAll(TinyFolder() + "/" + kParamsFile));
-  WriteAll(folder / kConfigFile, HuggingFaceConfigJson(config));
+  WriteAll(folder / kConfigFile, WriteHuggingFaceConfig(config));
   WriteAll(folder / kTekkenFile, ReadAll(TinyFolder() + "/" + kTekkenFile));
   if (shards == 1) {
     WriteTensors(folder / kModelFile, tensors);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "quant/dtype.h"
-#include "weights/model_config.h"
+#include "weights/huggingface_names.h"
 
 namespace voxrt::weights {
 
@@ -45,9 +45,7 @@ void WriteMistralFolder(const TempFolder& folder, const std::function<void(std::
 
 // The same model as transformers would save it: rows of wq and wk permuted, names with one of the prefixes of all its
 // versions.
-enum class PrefixStyle { kOld, kNew, kDoubled };
 std::vector<StoredTensor> HuggingFaceTensors(PrefixStyle style);
-std::string HuggingFaceConfigJson(const ModelConfig& config);
 // config.json, tekken.json and the tensors in `shards` files (1 = model.safetensors, more = an index).
 void WriteHuggingFaceFolder(const TempFolder& folder, const std::vector<StoredTensor>& tensors, int shards);
 
