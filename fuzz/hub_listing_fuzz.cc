@@ -1,4 +1,5 @@
-// What a hub sends or a previous run left: listings, Content-Range, ETag, the state of a partial download. The first byte chooses.
+// What a hub sends or a previous run left: listings, Content-Range, ETag, the state of a partial download. The first
+// byte chooses.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -30,7 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       voxrt::hub::ApplyEtag(text, &file);
       break;
     }
-    default: (void)voxrt::hub::ParsePartState(text, {"abc", 25, 10}); break;
+    default:
+      (void)voxrt::hub::ParsePartState(text, {"abc", 25, 10});
+      break;
   }
   return 0;
 }

@@ -57,6 +57,24 @@ std::string FormatName(const Format& format) {
   return format.group == 0 ? name : name + " g" + std::to_string(format.group);
 }
 
+std::optional<Format> ParseFormatName(std::string_view name) {
+  for (const FormatKind kind : {FormatKind::kInt4, FormatKind::kInt4Tile, FormatKind::kInt8}) {
+    for (const bool int8_activations : {false, true}) {
+      for (const int group : {0, 32, 64, 128, 256}) {
+        const Format format{kind, DType::kBF16, group, int8_activations};
+        const bool meaningful =
+            (group != 0 || kind == FormatKind::kInt8) && !(int8_activations && kind == FormatKind::kInt4Tile);
+        if (meaningful && name == FormatName(format)) return format;
+      }
+    }
+  }
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const Format format{.dtype = dtype};
+    if (name == FormatName(format)) return format;
+  }
+  return std::nullopt;
+}
+
 float AsymmetricValue(int code, uint16_t scale, uint16_t zero) {
   // (q - 8) * scale is exact in fp32 (4 x 8 bits), so one fp32 fma followed by one rounding to bf16 would round twice;
   // the fp64 sum of two bf16-derived values is exact enough to round once.

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "quant/dtype.h"
 
@@ -26,13 +28,15 @@ struct Format {
 
 // "bf16", "4w g128", "8da4w g32", "8w": for reports and errors.
 std::string FormatName(const Format& format);
+// The inverse; empty for anything that FormatName does not write.
+std::optional<Format> ParseFormatName(std::string_view name);
 
 // One linear weight [rows, cols] in host memory, in canonical storage; borrowed (the checkpoint's mapping owns it).
 //   kFloat     data = rows x cols elements of `format.dtype`
 //   kInt4      data = U8 [rows, cols/2], scale = BF16 [rows, cols/group]
 //   kInt4Tile  data = I32 [rows/8, cols/128, 32, 4], scale = BF16 [cols/group, rows, 2] (scale, zero)
 //   kInt8      data = I8 [rows, cols], scale = BF16 [rows, groups per row]
-// Scales are finite and not zero; symmetric ones may be negative.
+// Scales and zeros are finite; symmetric scales may be negative.
 struct HostLinear {
   Format format;
   int64_t rows = 0;

@@ -48,5 +48,16 @@ TEST(FormatTest, NamesSayKindGroupAndActivations) {
   EXPECT_EQ(FormatName({.kind = FormatKind::kInt8}), "8w");
 }
 
+TEST(FormatTest, NamesReadBack) {
+  for (const Format& format : {Format{}, Format{.dtype = DType::kF32}, Format{.kind = FormatKind::kInt4, .group = 64},
+                               Format{.kind = FormatKind::kInt4Tile, .group = 256}, Format{.kind = FormatKind::kInt8},
+                               Format{.kind = FormatKind::kInt8, .group = 32, .int8_activations = true}}) {
+    EXPECT_EQ(ParseFormatName(FormatName(format)), format) << FormatName(format);
+  }
+  for (const char* name : {"", "4w", "4w g48", "8w g0", "9w", "8da4w tile_packed_to_4d g32", "8w "}) {
+    EXPECT_EQ(ParseFormatName(name), std::nullopt) << name;
+  }
+}
+
 }  // namespace
 }  // namespace voxrt::quant

@@ -113,34 +113,56 @@ Status NoModelIn(const std::string& folder) {
                             kParamsFile, kTekkenFile, kModelFile, kConfigFile, kTekkenFile));
 }
 
-Result<CheckpointParts> ReadDirectory(const std::string& folder) {
+Result<CheckpointParts> ReadDirectory(const std::string& folder, const std::string& data_path) {
   const bool mistral = FileExists(folder, kParamsFile) && FileExists(folder, kConsolidatedFile);
   const bool hugging_face =
       FileExists(folder, kConfigFile) && (FileExists(folder, kModelFile) || FileExists(folder, kIndexFile));
   if (mistral && hugging_face) {
     Log(LogLevel::kWarning, "{} holds both layouts: {} is used, {} is not", folder, kConsolidatedFile, kModelFile);
   }
+  // `voxrt export --output-dir` leaves an artifact under this name.
+  const std::string model = folder + "/" + kModelFile;
+  if (!mistral && !hugging_face && FileExists(folder, kModelFile) && IsArtifactFile(model)) {
+    return ReadArtifact(model, data_path);
+  }
+  if (!data_path.empty()) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("--data-path belongs to the manifest of an exported artifact; {} is a checkpoint", folder));
+  }
   if (mistral) return ReadMistralDirectory(folder);
   if (hugging_face) return ReadHuggingFaceDirectory(folder);
   return NoModelIn(folder);
 }
 
-Result<CheckpointParts> ReadSource(const std::string& path) {
+Result<CheckpointParts> ReadSource(const std::string& path, const std::string& data_path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) return Status(StatusCode::kNotFound, fmt::format("{}: no such file or directory", path));
-  if (fs::is_directory(status)) return ReadDirectory(path);
-  return Status(StatusCode::kInvalidModel, fmt::format("{} is a file, expected the directory of a checkpoint", path));
+  if (fs::is_directory(status)) return ReadDirectory(path, data_path);
+  return ReadArtifact(path, data_path);
+}
+
+// Codes cannot be anything but finite, and touching them only delays the start.
+TensorMap FloatTensors(const TensorMap& tensors) {
+  TensorMap floats;
+  for (const auto& [name, tensor] : tensors) {
+    using quant::DType;
+    if (tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16 || tensor.dtype == DType::kF32) {
+      floats.emplace(name, tensor);
+    }
+  }
+  return floats;
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::string& path, const OpenOptions& options) {
-  VOXRT_ASSIGN_OR_RETURN(CheckpointParts parts, ReadSource(path));
+  VOXRT_ASSIGN_OR_RETURN(CheckpointParts parts, ReadSource(path, options.data_path));
   const Status valid = ValidateTable(parts.config, parts.tensors, parts.formats);
   if (!valid.ok()) return WithPath(path, valid);
   if (options.scan_values) {
-    const Status finite = ScanValues(parts.tensors, options.threads, options.progress);
+    const Status finite = ScanValues(FloatTensors(parts.tensors), options.threads, options.progress);
     for (const auto& file : parts.files) {
       if (file->changed()) {
         return Status(StatusCode::kModelFileChanged, fmt::format("{} became shorter while it was read", file->path()));

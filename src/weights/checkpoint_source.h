@@ -39,6 +39,9 @@ struct CheckpointParts {
 
 Result<CheckpointParts> ReadMistralDirectory(const std::string& folder);
 Result<CheckpointParts> ReadHuggingFaceDirectory(const std::string& folder);
+// `data_path` overrides the place of a manifest's data file; empty otherwise.
+Result<CheckpointParts> ReadArtifact(const std::string& path, const std::string& data_path);
+bool IsArtifactFile(const std::string& path);
 
 // Shared by the sources.
 struct SafetensorsFile {

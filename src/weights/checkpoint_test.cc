@@ -234,7 +234,7 @@ TEST(Checkpoint, MissingFilesAreNamed) {
   EXPECT_THAT(ErrorOf(empty.path(), StatusCode::kNotFound),
               HasSubstr("holds no model: expected consolidated.safetensors"));
   EXPECT_THAT(ErrorOf(empty / "absent", StatusCode::kNotFound), HasSubstr("no such file or directory"));
-  EXPECT_THAT(ErrorOf(TinyFolder() + "/tekken.json"), HasSubstr("is a file, expected the directory"));
+  EXPECT_THAT(ErrorOf(TinyFolder() + "/tekken.json"), HasSubstr("JSON text, not the weights"));
 }
 
 TEST(Checkpoint, AWrongConfigIsNoticed) {

@@ -113,21 +113,21 @@ Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(const std::
 }
 
 Status SafetensorsWriter::Begin(const WriterOptions& options) {
-  const std::string header = HeaderText(tensors_, options);
-  auto at = static_cast<int64_t>(header.size());
+  header_ = HeaderText(tensors_, options);
+  auto at = static_cast<int64_t>(header_.size());
   for (const TensorPlan& tensor : tensors_) {
     offsets_.push_back(at);
     at += tensor.bytes();
   }
   file_bytes_ = at;
-  data_bytes_ = at - static_cast<int64_t>(header.size());
+  data_bytes_ = at - static_cast<int64_t>(header_.size());
   const std::string part = PartPath(path_);
   if (ftruncate(fd_, 0) != 0) return ErrnoStatus(errno, part, "empty");
   const int error = posix_fallocate(fd_, 0, static_cast<off_t>(file_bytes_));
   if (error != 0 && error != EOPNOTSUPP && error != EINVAL) {
     return ErrnoStatus(error, part, fmt::format("reserve {} bytes for", file_bytes_).c_str());
   }
-  return WriteAll(fd_, 0, std::as_bytes(std::span(header)), part);
+  return WriteAll(fd_, 0, std::as_bytes(std::span(header_)), part);
 }
 
 SafetensorsWriter::~SafetensorsWriter() {
@@ -143,6 +143,14 @@ Status SafetensorsWriter::Write(size_t index, int64_t offset, std::span<const st
   VOXRT_RETURN_IF_ERROR(WriteAll(fd_, offsets_[index] + offset, bytes, PartPath(path_)));
   written_ += count;
   return Status();
+}
+
+Status SafetensorsWriter::ReplaceInHeader(std::string_view from, std::string_view to) {
+  const size_t at = header_.find(from);
+  VOXRT_CHECK(!finished_ && from.size() == to.size() && at != header_.npos &&
+              header_.find(from, at + 1) == header_.npos);
+  header_.replace(at, to.size(), to);
+  return WriteAll(fd_, static_cast<int64_t>(at), std::as_bytes(std::span(to)), PartPath(path_));
 }
 
 Status SafetensorsWriter::Finish() {

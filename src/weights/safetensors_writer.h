@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,9 @@ class SafetensorsWriter {
 
   // Bytes [offset, offset + bytes.size()) of tensor `index`. Thread-safe; every byte must be written exactly once.
   Status Write(size_t index, int64_t offset, std::span<const std::byte> bytes);
+  // Replaces `from`, which must occur once in the metadata, by a text of the same length: for hashes that are known
+  // only at the end. Neither may need escaping in JSON.
+  Status ReplaceInHeader(std::string_view from, std::string_view to);
   // Makes the file appear under its name. All bytes must have been written.
   Status Finish();
 
@@ -54,6 +58,7 @@ class SafetensorsWriter {
   Status Begin(const WriterOptions& options);
 
   std::string path_;
+  std::string header_;  // with its length in front
   std::vector<TensorPlan> tensors_;
   std::vector<int64_t> offsets_;  // of each tensor in the file
   int64_t file_bytes_ = 0;
