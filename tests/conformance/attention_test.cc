@@ -4,76 +4,14 @@
 
 #include "backend/checks.h"
 #include "fixture.h"
-#include "sessions.h"
-#include "tolerance.h"
+#include "support/sessions.h"
+#include "support/tolerance.h"
 
 namespace voxrt::test {
 namespace {
 
 using backend::PlanId;
 using quant::DType;
-
-// What attention of one row may differ by, given everything it sees (as stored). Errors of scores act on all weights:
-// |d out| <= sum p |v| (2 max|d score| + errors of exp and of the sums).
-class AttentionTolerance {
- public:
-  AttentionTolerance(const AttentionRun& run, int64_t window) : run_(run), window_(window) {}
-
-  Matrix Of(const Matrix& qkv, const Matrix& expected) const {
-    Matrix allowed(expected.rows, expected.cols);
-    for (int64_t r = 0; r < expected.rows; ++r) {
-      for (int h = 0; h < run_.heads; ++h) OneHead(qkv, expected, r, h, allowed);
-    }
-    return allowed;
-  }
-
- private:
-  void OneHead(const Matrix& qkv, const Matrix& expected, int64_t row, int head, Matrix& allowed) const {
-    const int dim = run_.head_dim();
-    const int64_t first = std::max<int64_t>(0, row - window_ + 1);
-    const int64_t k_col = (run_.heads + head / (run_.heads / run_.kv_heads())) * dim;
-    const int64_t v_col = k_col + int64_t{run_.kv_heads()} * dim;
-    std::vector<double> p;
-    double largest_magnitude = 0.0;
-    for (int64_t j = first; j <= row; ++j) {
-      double score = 0.0;
-      double magnitude = 0.0;
-      for (int d = 0; d < dim; ++d) {
-        const double term =
-            static_cast<double>(qkv.at(row, head * dim + d)) * static_cast<double>(qkv.at(j, k_col + d));
-        score += term;
-        magnitude += std::fabs(term);
-      }
-      p.push_back(score / std::sqrt(static_cast<double>(dim)));
-      largest_magnitude = std::max(largest_magnitude, magnitude / std::sqrt(static_cast<double>(dim)));
-    }
-    const double top = *std::max_element(p.begin(), p.end());
-    const double range = top - *std::min_element(p.begin(), p.end());
-    double total = 0.0;
-    for (double& value : p) total += value = std::exp(value - top);
-    const auto n = static_cast<int64_t>(p.size());
-    const double relative = 2.0 * SumError(dim) * largest_magnitude + 2.0 * SumError(n) + (8.0 + 2.0 * range) * 0x1p-24;
-    for (int d = 0; d < dim; ++d) {
-      double weighted = 0.0;
-      double squares = 0.0;
-      for (int64_t j = first; j <= row; ++j) {
-        const double term = p[static_cast<size_t>(j - first)] / total * static_cast<double>(qkv.at(j, v_col + d));
-        weighted += std::fabs(term);
-        squares += term * term;
-      }
-      const int64_t at = head * dim + d;
-      // A device of shorter activations may round the weights before it multiplies them with V.
-      const double operand = run_.activation == DType::kF32 ? 0.0
-                                                            : 6.0 * UnitRoundoff(run_.activation) * std::sqrt(squares) +
-                                                                  UnitRoundoff(run_.activation) * weighted;
-      allowed.at(row, at) = static_cast<float>(relative * weighted + operand +
-                                               ResultError(static_cast<double>(expected.at(row, at)), run_.activation));
-    }
-  }
-
-  AttentionRun run_;
-  int64_t window_;
-};
 
 class AttentionConformance : public BackendTest {};
 
@@ -90,7 +28,7 @@ TEST_P(AttentionConformance, EqualsRefInEveryCacheTypeWhileTheRingWraps) {
         const Matrix actual = run.Session(dev(), 1, qkv, {1, 4, 8});
         // K and V are stored in the same way by both, so what they are rounded to only changes magnitudes by a
         // little: 1.01 for bf16 and 8 bits of the largest for int8 are inside the factor 4 of the sums.
-        const Matrix allowed = AttentionTolerance(run, plan == PlanId::kEncoder ? 24 : 40).Of(qkv, expected);
+        const Matrix allowed = AttentionTolerance(run, plan == PlanId::kEncoder ? 24 : 40, qkv, expected);
         ExpectWithin(actual, expected, allowed,
                      std::string(DTypeName(kv)) + " cache, " + std::to_string(heads) + " heads");
       }
@@ -106,8 +44,7 @@ TEST_P(AttentionConformance, EqualsRefWithLargeScoresAndOneDominatingKey) {
     for (int64_t c = 0; c < 4 * 64; ++c) qkv.at(r, c) *= r % 7 == 0 ? 12.0f : 0.3f;  // scores up to some hundreds
   }
   const Matrix expected = run.Session(ref(), 0, qkv, {4});
-  ExpectWithin(run.Session(dev(), 0, qkv, {4}), expected, AttentionTolerance(run, 24).Of(qkv, expected),
-               "large scores");
+  ExpectWithin(run.Session(dev(), 0, qkv, {4}), expected, AttentionTolerance(run, 24, qkv, expected), "large scores");
 }
 
 TEST_P(AttentionConformance, EqualsRefAtIndicesBeyond32Bits) {
@@ -130,7 +67,7 @@ TEST_P(AttentionConformance, EqualsRefAtIndicesBeyond32Bits) {
     return out;
   };
   const auto [actual, expected] = Both(far);
-  const Matrix allowed = AttentionTolerance(run, 24).Of(qkv, expected);
+  const Matrix allowed = AttentionTolerance(run, 24, qkv, expected);
   ExpectWithin(actual.Rows(24, 56), expected.Rows(24, 56), allowed.Rows(24, 56), "rows with full windows of their own");
 }
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "fixture.h"
-#include "tolerance.h"
+#include "support/tolerance.h"
 
 namespace voxrt::test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "backend/checks.h"
 #include "fixture.h"
-#include "sessions.h"
+#include "support/sessions.h"
 
 namespace voxrt::test {
 namespace {

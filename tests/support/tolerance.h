@@ -14,6 +14,7 @@
 
 #include "backend/device.h"
 #include "support/rig.h"
+#include "support/sessions.h"
 #include "support/weights.h"
 
 namespace voxrt::test {
@@ -35,5 +36,9 @@ double GeluTolerance(double y, double error);
 
 // Error of silu(gate) * up.
 double PairTolerance(double gate, double gate_error, double up, double up_error);
+
+// Attention of a whole session from index 0, fed as `qkv` and unrotated; `expected` is ref's output. Errors of scores
+// act on all weights: |d out| <= sum p |v| (2 max|d score| + errors of exp and of the two sums).
+Matrix AttentionTolerance(const AttentionRun& run, int64_t window, const Matrix& qkv, const Matrix& expected);
 
 }  // namespace voxrt::test

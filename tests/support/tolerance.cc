@@ -1,9 +1,10 @@
 // Implementation of the computed tolerances.
-#include "tolerance.h"
+#include "support/tolerance.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace voxrt::test {
 namespace {
@@ -46,6 +47,50 @@ double FloatError(const Matrix& x, int64_t row, const Matrix& values, int64_t n,
   return SumError(x.cols) * magnitude + (weight_is_rounded ? 6.0 * kUBF16 * std::sqrt(squares) : 0.0);
 }
 
+// One row, one query head.
+void OneHeadTolerance(const AttentionRun& run, int64_t window, const Matrix& qkv, const Matrix& expected, int64_t row,
+                      int head, Matrix& allowed) {
+  const int dim = run.head_dim();
+  const int64_t first = std::max<int64_t>(0, row - window + 1);
+  const int64_t k_col = (run.heads + head / (run.heads / run.kv_heads())) * dim;
+  const int64_t v_col = k_col + int64_t{run.kv_heads()} * dim;
+  std::vector<double> p;
+  double largest_magnitude = 0.0;
+  for (int64_t j = first; j <= row; ++j) {
+    double score = 0.0;
+    double magnitude = 0.0;
+    for (int d = 0; d < dim; ++d) {
+      const double term = static_cast<double>(qkv.at(row, head * dim + d)) * static_cast<double>(qkv.at(j, k_col + d));
+      score += term;
+      magnitude += std::fabs(term);
+    }
+    p.push_back(score / std::sqrt(static_cast<double>(dim)));
+    largest_magnitude = std::max(largest_magnitude, magnitude / std::sqrt(static_cast<double>(dim)));
+  }
+  const double top = *std::max_element(p.begin(), p.end());
+  const double range = top - *std::min_element(p.begin(), p.end());
+  double total = 0.0;
+  for (double& value : p) total += value = std::exp(value - top);
+  const auto n = static_cast<int64_t>(p.size());
+  const double relative = 2.0 * SumError(dim) * largest_magnitude + 2.0 * SumError(n) + (8.0 + 2.0 * range) * 0x1p-24;
+  for (int d = 0; d < dim; ++d) {
+    double weighted = 0.0;
+    double squares = 0.0;
+    for (int64_t j = first; j <= row; ++j) {
+      const double term = p[static_cast<size_t>(j - first)] / total * static_cast<double>(qkv.at(j, v_col + d));
+      weighted += std::fabs(term);
+      squares += term * term;
+    }
+    const int64_t at = head * dim + d;
+    // A device of shorter activations may round the weights before it multiplies them with V.
+    const double operand = run.activation == DType::kF32 ? 0.0
+                                                         : 6.0 * UnitRoundoff(run.activation) * std::sqrt(squares) +
+                                                               UnitRoundoff(run.activation) * weighted;
+    allowed.at(row, at) = static_cast<float>(relative * weighted + operand +
+                                             ResultError(static_cast<double>(expected.at(row, at)), run.activation));
+  }
+}
+
 }  // namespace
 
 double UnitRoundoff(DType dtype) { return dtype == DType::kBF16 ? kUBF16 : dtype == DType::kF16 ? 0x1p-11 : kU32; }
@@ -84,6 +129,14 @@ double PairTolerance(double gate, double gate_error, double up, double up_error)
       1.1 * gate_error + 8.0 * kU32 * std::fabs(silu);  // |silu'| <= 1.1; exp and division in fp32
   return silu_error * std::fabs(up) + std::fabs(silu) * up_error + silu_error * up_error +
          2.0 * kU32 * std::fabs(silu * up);
+}
+
+Matrix AttentionTolerance(const AttentionRun& run, int64_t window, const Matrix& qkv, const Matrix& expected) {
+  Matrix allowed(expected.rows, expected.cols);
+  for (int64_t row = 0; row < expected.rows; ++row) {
+    for (int head = 0; head < run.heads; ++head) OneHeadTolerance(run, window, qkv, expected, row, head, allowed);
+  }
+  return allowed;
 }
 
 }  // namespace voxrt::test

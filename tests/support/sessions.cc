@@ -1,5 +1,5 @@
 // Implementation of attention sessions.
-#include "sessions.h"
+#include "support/sessions.h"
 
 #include <algorithm>
 
