@@ -20,7 +20,8 @@ find_package(Threads REQUIRED)
 add_library(voxrt_flags INTERFACE)
 target_include_directories(voxrt_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(voxrt_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-  -Woverloaded-virtual -Wvla>)
+  -Woverloaded-virtual -Wvla
+  -Wno-missing-field-initializers>)  # designated initializers with defaults are how options are passed
 # g++ 12 sees overlapping copies in string + string where there are none (GCC bug 105651).
 target_compile_options(voxrt_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 if(VOXRT_WERROR)

@@ -1,0 +1,83 @@
+// The demo checkpoint and its clips: reference tokens (numpy reference, fp32) at several delays, and the word error
+// rate against the true texts.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "backend/registry.h"
+#include "base/json.h"
+#include "support/golden_file.h"
+#include "support/transcribe.h"
+
+namespace voxrt {
+namespace {
+
+const std::string kRoot = VOXRT_SOURCE_DIR;
+constexpr double kNearTie = 1e-3;
+
+class DemoTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    auto engine = engine::Engine::Create({.model_path = kRoot + "/models/demo", .backend = GetParam()});
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    engine_ = *std::move(engine);
+  }
+  std::shared_ptr<engine::Engine> engine_;
+};
+
+TEST_P(DemoTest, EveryClipGivesItsReferenceTokens) {
+  const auto golden = testing::ReadGolden(kRoot + "/tests/golden/demo_golden.safetensors");
+  int checked = 0;
+  for (const auto& [name, want] : golden) {
+    if (!name.ends_with(".tokens")) continue;
+    const std::string key = name.substr(0, name.size() - 7);  // CLIP.dDELAY
+    const size_t dot = key.rfind(".d");
+    const int delay = std::stoi(key.substr(dot + 2));
+    const std::vector<float> samples = testing::ReadClip(kRoot + "/models/demo/clips/" + key.substr(0, dot) + ".wav");
+    const testing::Heard heard = testing::Transcribe(*engine_, samples, {.delay_ms = delay * 80, .live = false});
+    const testing::GoldenTensor& margin = golden.at(key + ".margin");
+    ASSERT_EQ(heard.tokens.size(), want.values.size()) << key;
+    for (size_t k = 0; k < heard.tokens.size(); ++k) {
+      if (heard.tokens[k] == static_cast<int32_t>(want.values[k])) continue;
+      EXPECT_LT(margin.values[k], kNearTie) << key << " token " << k;
+      break;
+    }
+    ++checked;
+  }
+  EXPECT_EQ(checked, 14);
+}
+
+TEST_P(DemoTest, WordErrorRateOfTheClipsIsTheDocumentedOne) {
+  if (GetParam() == "ref") GTEST_SKIP() << "the same tokens as cpu; the scalar backend is slow";
+  std::ifstream file(kRoot + "/models/demo/clips/clips.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto clips = base::ParseJson(text.str());
+  ASSERT_TRUE(clips.ok()) << clips.status().message();
+  int errors = 0;
+  size_t words = 0;
+  for (const base::Json& clip : *clips->AsArray()) {
+    const auto samples = testing::ReadClip(kRoot + "/models/demo/clips/" + *clip.Find("file")->AsString());
+    const auto reference = testing::NormalisedWords(*clip.Find("text")->AsString());
+    const testing::Heard heard = testing::Transcribe(*engine_, samples, {.delay_ms = 480, .live = false});
+    errors += testing::WordErrors(reference, testing::NormalisedWords(heard.text));
+    words += reference.size();
+  }
+  EXPECT_EQ(words, 198u);
+  EXPECT_EQ(errors, 17);
+}
+
+std::vector<std::string> BackendNames() {
+  std::vector<std::string> names;
+  for (const backend::BackendEntry& entry : backend::CompiledBackends()) {
+    if (entry.name != "cuda") names.emplace_back(entry.name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(AllBackends, DemoTest, ::testing::ValuesIn(BackendNames()),
+                         [](const auto& param) { return param.param; });
+
+}  // namespace
+}  // namespace voxrt
