@@ -457,10 +457,12 @@ Status FfmpegSource::FeedDecoder() {
     const bool stuck = ++idle_packets_ > kMaxIdlePackets;
     if (error == AVERROR(EAGAIN) && !stuck) continue;
     if (error < 0 || stuck) {
-      if (error != AVERROR_EOF) {
-        Log(LogLevel::kWarning, "{}: the input is damaged and ends early ({})", name(),
-            stuck ? "no progress" : ErrorText(error));
+      if (error != AVERROR_EOF || stuck) {
         ++decode_errors_;
+        if (frames_ > 0) {  // else opening fails with a message of its own
+          Log(LogLevel::kWarning, "{}: the input is damaged and ends early ({})", name(),
+              stuck ? "no progress" : ErrorText(error));
+        }
       }
       av_packet_unref(packet_.get());
       draining_ = true;

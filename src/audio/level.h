@@ -18,15 +18,33 @@ struct Level {
   float rms = 0.0f;
 };
 
-inline Level MeasureLevel(std::span<const float> samples) {
-  Level level;
-  double sum = 0.0;
-  for (float s : samples) {
-    level.peak = std::max(level.peak, std::fabs(s));
-    sum += static_cast<double>(s) * s;
+// Level over many stretches, for a meter that is read now and then.
+class LevelMeter {
+ public:
+  void Add(std::span<const float> samples) {
+    for (float s : samples) {
+      peak_ = std::max(peak_, std::fabs(s));
+      sum_ += static_cast<double>(s) * s;
+    }
+    count_ += samples.size();
   }
-  if (!samples.empty()) level.rms = static_cast<float>(std::sqrt(sum / static_cast<double>(samples.size())));
-  return level;
+  // The level of everything added since the last Take.
+  Level Take() {
+    const Level level{peak_, count_ > 0 ? static_cast<float>(std::sqrt(sum_ / static_cast<double>(count_))) : 0.0f};
+    *this = LevelMeter();
+    return level;
+  }
+
+ private:
+  float peak_ = 0.0f;
+  double sum_ = 0.0;
+  size_t count_ = 0;
+};
+
+inline Level MeasureLevel(std::span<const float> samples) {
+  LevelMeter meter;
+  meter.Add(samples);
+  return meter.Take();
 }
 
 // 1.0 -> 0 dBFS.

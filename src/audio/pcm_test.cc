@@ -123,6 +123,16 @@ TEST(Level, MeasuresPeakAndRms) {
   EXPECT_EQ(ToDbfs(1.0f), 0.0f);
 }
 
+TEST(Level, AMeterForgetsWhatWasTaken) {
+  LevelMeter meter;
+  meter.Add(std::vector<float>{0.5f, -0.5f});
+  meter.Add(std::vector<float>{-1.0f, 0.0f, 0.0f, 0.0f});
+  const Level level = meter.Take();
+  EXPECT_EQ(level.peak, 1.0f);
+  EXPECT_FLOAT_EQ(level.rms, 0.5f);
+  EXPECT_EQ(meter.Take().peak, 0.0f);
+}
+
 TEST(Level, ATickIsVoicedAboveMinus50Dbfs) {
   const auto constant = [](float dbfs) { return std::vector<float>(1280, std::pow(10.0f, dbfs / 20.0f)); };
   EXPECT_TRUE(IsVoiced(constant(kVoicedDbfs + 0.1f)));
