@@ -50,7 +50,12 @@ constexpr int kAvioBytes = 32 << 10;
 constexpr unsigned kProbeBytes = 64 << 10;              // to recognise the container
 constexpr int64_t kStreamInfoBytes = int64_t{1} << 20;  // to find the streams' parameters where the header lacks them
 constexpr int64_t kStreamInfoUs = 2'000'000;
-constexpr size_t kMaxAllocationBytes = size_t{256} << 20;
+// One allocation: an index of 2.8 million packets fits, 16 hours of AAC at 48 kHz. With the number of streams it bounds
+// what an MP4 of a few kilobytes can make the demuxer allocate, which builds an index per stream from counts that the
+// header merely claims.
+constexpr size_t kMaxAllocationBytes = size_t{64} << 20;
+constexpr int kMaxStreams = 100;
+constexpr int kMaxMp4Streams = 16;
 constexpr int64_t kMaxFrameSamples = int64_t{1} << 20;
 constexpr int kMinProbeScore = 5;  // below: FFmpeg's guess on a few bytes that also occur by chance
 constexpr int kSureProbeScore = AVPROBE_SCORE_RETRY + 1;
@@ -311,9 +316,11 @@ Status FfmpegSource::Open() {
   VOXRT_RETURN_IF_ERROR(FindParameters());
   VOXRT_RETURN_IF_ERROR(OpenDecoder());
   VOXRT_ASSIGN_OR_RETURN(const bool any, Decode(&first_));
-  if (!any && (decode_errors_ > 0 || probe_score_ < kSureProbeScore))
-    return Failed("no audio in it could be decoded", 0);
   FillInfo();
+  const bool claims_audio = info_.duration_s > 0.0;
+  if (!any && (claims_audio || decode_errors_ > 0 || probe_score_ < kSureProbeScore)) {
+    return Failed("no audio in it could be decoded", 0);
+  }
   return {};
 }
 
@@ -351,6 +358,8 @@ Status FfmpegSource::OpenContainer() {
   AVDictionary* options = nullptr;
   av_dict_set(&options, "protocol_whitelist", "none", 0);
   av_dict_set(&options, "format_whitelist", Join(kDemuxers).c_str(), 0);
+  const bool mp4 = std::string_view(input->name).substr(0, 3) == "mov";
+  av_dict_set_int(&options, "max_streams", mp4 ? kMaxMp4Streams : kMaxStreams, 0);
   av_dict_set(&options, "codec_whitelist", AudioDecoders().c_str(), 0);
   const int error = avformat_open_input(&context, "", input, &options);  // frees the context when it fails
   av_dict_free(&options);
