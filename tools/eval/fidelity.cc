@@ -24,9 +24,9 @@
 
 #include "base/json.h"
 #include "engine/engine.h"
-#include "evaluate.h"
+#include "engine/evaluate.h"
 
-namespace voxrt::app {
+namespace voxrt::engine {
 namespace {
 
 using base::Json;
@@ -187,11 +187,11 @@ int Main(int argc, char** argv) {
   std::vector<std::vector<ClipScore>> base;
   Json::Array rows;
   for (const auto& [name, path] : options.models) {
-    engine::EngineOptions engine_options;
+    EngineOptions engine_options;
     engine_options.model_path = path;
     engine_options.backend = options.backend;
     engine_options.threads = options.threads;
-    auto engine = engine::Engine::Create(engine_options);
+    auto engine = Engine::Create(engine_options);
     if (!engine.ok()) Fail(fmt::format("{}: {}", name, engine.status().message()));
     for (size_t i = 0; i < conditions.size(); ++i) {
       auto scores = ScoreClips(**engine, conditions[i].clips, conditions[i].delay_ms, {});
@@ -218,6 +218,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace voxrt::app
+}  // namespace voxrt::engine
 
-int main(int argc, char** argv) { return voxrt::app::Main(argc, argv); }
+int main(int argc, char** argv) { return voxrt::engine::Main(argc, argv); }

@@ -1,4 +1,4 @@
-#include "evaluate.h"
+#include "engine/evaluate.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "base/mapped_file.h"
 #include "text/word_error.h"
 
-namespace voxrt::app {
+namespace voxrt::engine {
 namespace {
 
 constexpr size_t kMaxListBytes = size_t{64} << 20;
@@ -35,13 +35,13 @@ Result<std::vector<float>> ReadSamples(const std::string& path) {
 }
 
 // Adds a stream's events to its score; true when it has finished.
-Result<bool> Collect(engine::Session& session, int32_t pad, ClipScore* score) {
-  std::vector<engine::Event> events;
+Result<bool> Collect(Session& session, int32_t pad, ClipScore* score) {
+  std::vector<Event> events;
   session.Wait(&events, kWait);
-  for (const engine::Event& event : events) {
-    if (event.type == engine::EventType::kError) return event.status;
-    if (event.type == engine::EventType::kFinished) return true;
-    if (event.type != engine::EventType::kToken) continue;
+  for (const Event& event : events) {
+    if (event.type == EventType::kError) return event.status;
+    if (event.type == EventType::kFinished) return true;
+    if (event.type != EventType::kToken) continue;
     ++score->tokens;
     score->pads += event.token == pad ? 1 : 0;
     score->heard += event.text;
@@ -75,9 +75,9 @@ Result<std::vector<EvalClip>> LoadClips(const std::string& directory) {
   return clips;
 }
 
-Result<std::vector<ClipScore>> ScoreClips(engine::Engine& engine, const std::vector<EvalClip>& clips, int delay_ms,
+Result<std::vector<ClipScore>> ScoreClips(Engine& engine, const std::vector<EvalClip>& clips, int delay_ms,
                                           const std::function<bool()>& cancelled) {
-  engine::SessionOptions options;
+  SessionOptions options;
   options.delay_ms = delay_ms;
   options.all_tokens = true;
   options.live = false;
@@ -85,7 +85,7 @@ Result<std::vector<ClipScore>> ScoreClips(engine::Engine& engine, const std::vec
   std::vector<ClipScore> scores(clips.size());
   for (size_t first = 0; first < clips.size(); first += kStreams) {
     const size_t end = std::min(clips.size(), first + kStreams);
-    std::vector<std::unique_ptr<engine::Session>> sessions;
+    std::vector<std::unique_ptr<Session>> sessions;
     for (size_t i = first; i < end; ++i) {
       VOXRT_ASSIGN_OR_RETURN(auto session, engine.NewSession(options));
       VOXRT_RETURN_IF_ERROR(session->FeedAll(clips[i].samples));
@@ -116,4 +116,4 @@ ScoreSum Sum(const std::vector<ClipScore>& scores) {
   return sum;
 }
 
-}  // namespace voxrt::app
+}  // namespace voxrt::engine

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "engine/engine.h"
 
-namespace voxrt::app {
+namespace voxrt::engine {
 
 struct EvalClip {
   std::string file;
@@ -30,7 +30,7 @@ struct ClipScore {
 };
 
 // All clips, several at a time; greedy. Not ok on the first stream that fails, kCancelled when `cancelled` turns true.
-Result<std::vector<ClipScore>> ScoreClips(engine::Engine& engine, const std::vector<EvalClip>& clips, int delay_ms,
+Result<std::vector<ClipScore>> ScoreClips(Engine& engine, const std::vector<EvalClip>& clips, int delay_ms,
                                           const std::function<bool()>& cancelled);
 
 struct ScoreSum {
@@ -42,4 +42,4 @@ struct ScoreSum {
 };
 ScoreSum Sum(const std::vector<ClipScore>& scores);
 
-}  // namespace voxrt::app
+}  // namespace voxrt::engine
