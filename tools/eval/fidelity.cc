@@ -1,13 +1,12 @@
 // How much speech a format costs: every model over the same clips at several delays and gains, word errors and pad
-// counts against the first model (the BF16 one), with paired 95 % intervals. Writes one JSON table
-// (docs/quantization.md).
+// counts against the first model (the BF16 one), with paired 95 % intervals. Rows are added to the JSON table --out
+// (docs/quantization.md); --state keeps the first model's clip scores, so that models can be evaluated one by one.
 //
-//   fidelity --clips DIR [--words DIR] --out FILE --model bf16=DIR --model 4w_g32=FILE ... [--backend cpu] [--delays
-//   480,960,2400]
-//            [--gains 1,0.3,0.1,0.02] [--delay-of-conditions 480] [--threads N]
+//   fidelity --clips DIR [--words DIR] --out FILE [--state FILE] --model bf16=DIR --model 4w_g32=FILE ...
+//            [--backend cpu] [--delays 480,960,2400] [--gains 0.3,0.1,0.02] [--condition-delay 480] [--threads N]
 //
 // Conditions: "plain" at all delays; the gains, "start0" (speech from sample 0), "silence" (20 s of zeros first) and
-// "words" (isolated short words) at one delay.
+// "words" (isolated short words) at one delay. Gains "none": only plain.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <map>
+#include <memory>
 #include <random>
 #include <sstream>
 #include <string>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/mapped_file.h"
 #include "engine/engine.h"
 #include "engine/evaluate.h"
 
@@ -39,6 +39,7 @@ struct Options {
   std::string clips;
   std::string words;
   std::string out;
+  std::string state;  // the first model's scores per condition and clip; may be empty
   std::string backend = "cpu";
   int threads = 0;
   int condition_delay = 480;
@@ -78,6 +79,8 @@ Options Parse(int argc, char** argv) {
       options.words = value;
     else if (flag == "--out")
       options.out = value;
+    else if (flag == "--state")
+      options.state = value;
     else if (flag == "--backend")
       options.backend = value;
     else if (flag == "--threads")
@@ -85,8 +88,8 @@ Options Parse(int argc, char** argv) {
     else if (flag == "--delays")
       options.delays = Numbers<int>(value);
     else if (flag == "--gains")
-      options.gains = Numbers<float>(value);
-    else if (flag == "--delay-of-conditions")
+      options.gains = value == "none" ? std::vector<float>() : Numbers<float>(value);
+    else if (flag == "--condition-delay")
       options.condition_delay = std::atoi(value.c_str());
     else if (flag == "--model" && value.find('=') != value.npos)
       options.models.emplace_back(value.substr(0, value.find('=')), value.substr(value.find('=') + 1));
@@ -126,6 +129,7 @@ std::vector<Condition> MakeConditions(const Options& options) {
   if (!clips.ok()) Fail(clips.status().message());
   std::vector<Condition> conditions;
   for (const int delay : options.delays) conditions.push_back({"plain", delay, 1.0f, *clips});
+  if (options.gains.empty()) return conditions;
   const int delay = options.condition_delay;
   for (const float gain : options.gains)
     conditions.push_back({fmt::format("gain {}", gain), delay, gain, Scaled(*clips, gain)});
@@ -181,39 +185,85 @@ Json Row(const std::string& model, const Condition& condition, const std::vector
                            {"pad_ratio", std::round(pads * 1e4) / 1e4}});
 }
 
+std::string Key(const Condition& condition) { return fmt::format("{} {}", condition.name, condition.delay_ms); }
+
+Json ReadTable(const std::string& path) {
+  if (path.empty() || !std::ifstream(path).good()) return Json::MakeObject();
+  auto text = base::ReadSmallFile(path, size_t{64} << 20);
+  auto json = text.ok() ? base::ParseJson(*text) : Result<Json>(text.status());
+  if (!json.ok()) Fail(fmt::format("{}: {}", path, json.status().message()));
+  return *json;
+}
+
+void WriteTable(const std::string& path, const Json& table) {
+  std::ofstream out(path);
+  out << table.Dump(1) << "\n";
+  out.close();
+  if (!out) Fail("cannot write " + path);
+}
+
+// Scores as [[words, errors, tokens, pads], ...] and back.
+Json ToJson(const std::vector<ClipScore>& scores) {
+  Json::Array rows;
+  for (const ClipScore& s : scores) rows.push_back(Json::MakeArray({s.words, s.errors, s.tokens, s.pads}));
+  return rows;
+}
+
+std::vector<ClipScore> FromJson(const Json& json) {
+  std::vector<ClipScore> scores;
+  for (const Json& row : *json.AsArray()) {
+    const auto number = [&](size_t i) { return row.AsArray()->at(i).AsInt().value(); };
+    scores.push_back({static_cast<int>(number(0)), static_cast<int>(number(1)), number(2), number(3), ""});
+  }
+  return scores;
+}
+
+// Adds a row, in place of an older one of the same model and condition.
+void AddRow(Json* table, Json row) {
+  Json::Array kept;
+  if (const Json* rows = table->Find("rows")) {
+    for (const Json& old : *rows->AsArray()) {
+      const bool same = *old.Find("model") == *row.Find("model") && *old.Find("condition") == *row.Find("condition") &&
+                        *old.Find("delay_ms") == *row.Find("delay_ms");
+      if (!same) kept.push_back(old);
+    }
+  }
+  std::fprintf(stderr, "%s\n", row.Dump().c_str());
+  kept.push_back(std::move(row));
+  (*table)["rows"] = Json(std::move(kept));
+}
+
 int Main(int argc, char** argv) {
   const Options options = Parse(argc, argv);
   const std::vector<Condition> conditions = MakeConditions(options);
-  std::vector<std::vector<ClipScore>> base;
-  Json::Array rows;
-  for (const auto& [name, path] : options.models) {
-    EngineOptions engine_options;
-    engine_options.model_path = path;
-    engine_options.backend = options.backend;
-    engine_options.threads = options.threads;
-    auto engine = Engine::Create(engine_options);
-    if (!engine.ok()) Fail(fmt::format("{}: {}", name, engine.status().message()));
-    for (size_t i = 0; i < conditions.size(); ++i) {
-      auto scores = ScoreClips(**engine, conditions[i].clips, conditions[i].delay_ms, {});
+  Json state = ReadTable(options.state);
+  Json table = ReadTable(options.out);
+  table["what"] = "word errors and pad counts per format; differences are to the first model, clip by clip";
+  table["backend"] = options.backend;
+  table["bootstrap_resamples"] = kResamples;
+  for (size_t m = 0; m < options.models.size(); ++m) {
+    const auto& [name, path] = options.models[m];
+    std::shared_ptr<Engine> engine;
+    for (const Condition& condition : conditions) {
+      const Json* known = state.Find(Key(condition));
+      if (m == 0 && known != nullptr) continue;
+      if (engine == nullptr) {
+        EngineOptions engine_options;
+        engine_options.model_path = path;
+        engine_options.backend = options.backend;
+        engine_options.threads = options.threads;
+        auto created = Engine::Create(engine_options);
+        if (!created.ok()) Fail(fmt::format("{}: {}", name, created.status().message()));
+        engine = *created;
+      }
+      auto scores = ScoreClips(*engine, condition.clips, condition.delay_ms, {});
       if (!scores.ok()) Fail(fmt::format("{}: {}", name, scores.status().message()));
-      if (base.size() == i) base.push_back(*scores);
-      rows.push_back(Row(name, conditions[i], *scores, base[i]));
-      std::fprintf(stderr, "%s\n", rows.back().Dump().c_str());
+      if (m == 0) state[Key(condition)] = ToJson(*scores);
+      AddRow(&table, Row(name, condition, *scores, FromJson(*state.Find(Key(condition)))));
+      WriteTable(options.out, table);
+      if (m == 0 && !options.state.empty()) WriteTable(options.state, state);
     }
   }
-  Json::Array models;
-  for (const auto& [name, path] : options.models) models.push_back(Json(name));
-  std::ofstream out(options.out);
-  out << Json::MakeObject(
-             {{"what", "word errors and pad counts per format; differences are to the first model, clip by clip"},
-              {"backend", options.backend},
-              {"models", Json(std::move(models))},
-              {"resamples", kResamples},
-              {"rows", Json(std::move(rows))}})
-             .Dump(1)
-      << "\n";
-  out.close();
-  if (!out) Fail("cannot write " + options.out);
   return 0;
 }
 
