@@ -13,7 +13,7 @@ using quant::DType;
 using quant::FormatKind;
 
 constexpr double kU32 = 0x1p-24;
-constexpr double kUBF16 = 0x1p-9;
+constexpr double kUBF16 = 0x1p-8;  // 8 significant bits
 
 // 8da4w / 8da8w: integer sums are exact, so only the per-group products with scales and their addition round. Magnitude
 // of a group: scale * sum (|qx| + |zx|) |q|, because a backend may subtract the zero point's part afterwards.

@@ -1,0 +1,313 @@
+#include "gpu_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace voxrt::bench {
+
+using backend::BatchPlan;
+using backend::KvId;
+using backend::LinearRole;
+using backend::PlanId;
+using backend::Stream;
+using backend::View;
+using quant::DType;
+using quant::FormatKind;
+
+Result<std::unique_ptr<SyntheticModel>> SyntheticModel::Create(backend::Device& device, const SyntheticConfig& config) {
+  std::unique_ptr<SyntheticModel> model(new SyntheticModel(device, config));
+  VOXRT_RETURN_IF_ERROR(model->Init());
+  return model;
+}
+
+Result<std::unique_ptr<backend::PreparedLinear>> SyntheticModel::Weight(const char* name, LinearRole role,
+                                                                        const quant::Format& format,
+                                                                        std::vector<int64_t> rows, int64_t cols,
+                                                                        bool bias, int64_t* bytes) {
+  backend::LinearSpec spec{.name = name, .role = role, .blocks = {}};
+  std::vector<std::vector<float>> biases;
+  biases.reserve(rows.size());
+  for (const int64_t n : rows) {
+    const int64_t data_bytes = format.kind == FormatKind::kFloat  ? n * cols * 2
+                               : format.kind == FormatKind::kInt8 ? n * cols
+                                                                  : n * cols / 2;
+    // Each weight is another stretch of one random block.
+    next_offset_ =
+        (next_offset_ + 1048583 * 16) % static_cast<uint64_t>(static_cast<int64_t>(random_.size()) - data_bytes);
+    next_offset_ &= ~uint64_t{15};
+    quant::HostLinear weight{
+        .format = format, .rows = n, .cols = cols, .data = random_.data() + next_offset_, .scale = nullptr};
+    const int64_t groups = format.group == 0 ? 1 : cols / format.group;
+    if (format.kind == FormatKind::kInt4Tile) weight.scale = scale_pairs_.data();
+    if (format.kind == FormatKind::kInt4 || format.kind == FormatKind::kInt8) weight.scale = scales_.data();
+    *bytes += data_bytes + (format.kind == FormatKind::kInt4Tile ? n * groups * 4
+                            : format.kind == FormatKind::kFloat  ? 0
+                                                                 : n * groups * 2);
+    biases.emplace_back(bias ? static_cast<size_t>(n) : 0, 0.01f);
+    spec.blocks.push_back({weight, biases.back()});
+  }
+  return device_.Prepare(spec);
+}
+
+Result<View> SyntheticModel::NewBuffer(int64_t rows, int64_t cols, DType dtype, float value) {
+  VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<backend::Buffer> buffer, device_.Allocate(rows, cols, dtype));
+  const View view = buffer->view();
+  if (value != 0.0f) {
+    const std::vector<float> values(static_cast<size_t>(rows * cols), value);
+    VOXRT_RETURN_IF_ERROR(device_.Write(view, values.data()));
+  }
+  buffers_.push_back(std::move(buffer));
+  return view;
+}
+
+Status SyntheticModel::InitStack(const SyntheticConfig::Stack& stack, bool bias, std::vector<Layer>* layers,
+                                 int64_t* bytes) {
+  for (int i = 0; i < stack.layers; ++i) {
+    Layer layer;
+    const int64_t q = int64_t{stack.heads} * stack.head_dim;
+    const int64_t kv = int64_t{stack.kv_heads} * stack.head_dim;
+    VOXRT_ASSIGN_OR_RETURN(layer.qkv,
+                           Weight("qkv", LinearRole::kQkv, config_.linear, {q, kv, kv}, stack.dim, bias, bytes));
+    VOXRT_ASSIGN_OR_RETURN(layer.output, Weight("o", LinearRole::kPlain, config_.linear, {stack.dim}, q, bias, bytes));
+    VOXRT_ASSIGN_OR_RETURN(layer.gate_up, Weight("gate_up", LinearRole::kGateUp, config_.linear,
+                                                 {stack.hidden, stack.hidden}, stack.dim, false, bytes));
+    VOXRT_ASSIGN_OR_RETURN(layer.down,
+                           Weight("down", LinearRole::kPlain, config_.linear, {stack.dim}, stack.hidden, bias, bytes));
+    layers->push_back(std::move(layer));
+  }
+  return {};
+}
+
+Status SyntheticModel::Init() {
+  const SyntheticConfig& c = config_;
+  random_.resize(static_cast<size_t>(std::max(c.vocab * c.decoder.dim * 2, c.decoder.hidden * c.decoder.dim * 2)) +
+                 (64u << 20));
+  uint64_t state = 88172645463325252u;
+  const bool floats = c.linear.kind == FormatKind::kFloat || c.head.kind == FormatKind::kFloat;
+  for (size_t i = 0; i + 8 <= random_.size(); i += 8) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    uint64_t word = state;
+    // bf16 weights: sign and mantissa random, exponents 2^-7 .. 2^-6.
+    if (floats) word = (word & 0x80ff80ff80ff80ffu) | 0x3c003c003c003c00u;
+    std::copy_n(reinterpret_cast<const uint8_t*>(&word), 8, random_.data() + i);
+  }
+  const auto most_scales =
+      static_cast<size_t>(std::max(c.vocab, 2 * c.decoder.hidden)) * static_cast<size_t>(c.decoder.hidden / 32 + 1);
+  scales_.resize(most_scales);
+  scale_pairs_.resize(most_scales * 2);
+  for (size_t i = 0; i < most_scales; ++i) {
+    scales_[i] =
+        quant::F32ToBF16((c.linear.kind == FormatKind::kFloat ? 1e-4f : 2e-4f) + 1e-6f * static_cast<float>(i % 97));
+    scale_pairs_[2 * i] = quant::F32ToBF16(3e-3f + 1e-5f * static_cast<float>(i % 89));
+    scale_pairs_[2 * i + 1] = quant::F32ToBF16(1e-5f * static_cast<float>(static_cast<int>(i % 61) - 30));
+  }
+  VOXRT_RETURN_IF_ERROR(InitStack(c.encoder, true, &encoder_, &bytes_.encoder_weights));
+  VOXRT_RETURN_IF_ERROR(InitStack(c.decoder, false, &decoder_, &bytes_.decoder_weights));
+  std::vector<uint16_t> conv_weight(static_cast<size_t>(3 * c.encoder.dim * c.encoder.dim));
+  for (size_t i = 0; i < conv_weight.size(); ++i)
+    conv_weight[i] = quant::F32ToBF16((random_[i % random_.size()] / 255.0f - 0.5f) * 0.05f);
+  const std::vector<float> conv_bias(static_cast<size_t>(c.encoder.dim), 0.01f);
+  const int64_t channels[2] = {c.mel_bins, c.encoder.dim};
+  for (int i = 0; i < 2; ++i) {
+    VOXRT_ASSIGN_OR_RETURN(conv_[i], device_.PrepareConv({.name = "conv",
+                                                          .weight = conv_weight.data(),
+                                                          .dtype = DType::kBF16,
+                                                          .out_channels = c.encoder.dim,
+                                                          .in_channels = channels[i],
+                                                          .stride = i + 1,
+                                                          .bias = conv_bias}));
+    bytes_.encoder_weights += 3 * channels[i] * c.encoder.dim * 2;
+  }
+  VOXRT_ASSIGN_OR_RETURN(adapter_[0], Weight("adapter.0", LinearRole::kPlain, c.linear, {c.decoder.dim},
+                                             4 * c.encoder.dim, false, &bytes_.encoder_weights));
+  VOXRT_ASSIGN_OR_RETURN(adapter_[1], Weight("adapter.2", LinearRole::kPlain, c.linear, {c.decoder.dim}, c.decoder.dim,
+                                             false, &bytes_.encoder_weights));
+  VOXRT_ASSIGN_OR_RETURN(
+      head_, Weight("head", LinearRole::kHead, c.head, {c.vocab}, c.decoder.dim, false, &bytes_.head_weights));
+
+  const DType act = device_.info().activation_dtype;
+  const int64_t e = c.max_encoder_rows;
+  const int64_t d = c.max_decoder_rows;
+  const int64_t most = std::max(e, d);
+  VOXRT_ASSIGN_OR_RETURN(mel_, NewBuffer(2 * e, c.mel_bins, DType::kF32));
+  VOXRT_ASSIGN_OR_RETURN(conv1_, NewBuffer(2 * e, c.encoder.dim, act));
+  VOXRT_ASSIGN_OR_RETURN(encoder_x_, NewBuffer(e, c.encoder.dim, DType::kF32));
+  VOXRT_ASSIGN_OR_RETURN(encoder_out_, NewBuffer(e, c.encoder.dim, act));
+  VOXRT_ASSIGN_OR_RETURN(adapter_hidden_, NewBuffer(std::max<int64_t>(e / 4, 1), c.decoder.dim, act));
+  VOXRT_ASSIGN_OR_RETURN(audio_, NewBuffer(std::max<int64_t>(e / 4, d), c.decoder.dim, DType::kF32));
+  VOXRT_ASSIGN_OR_RETURN(decoder_x_, NewBuffer(d, c.decoder.dim, DType::kF32));
+  VOXRT_ASSIGN_OR_RETURN(token_, NewBuffer(d, 1, DType::kI32));
+  VOXRT_ASSIGN_OR_RETURN(normed_, NewBuffer(most, std::max(c.encoder.dim, c.decoder.dim), act));
+  auto widths = [&](auto f) { return std::max(f(c.encoder), f(c.decoder)); };
+  VOXRT_ASSIGN_OR_RETURN(
+      qkv_, NewBuffer(most, widths([](const auto& s) { return int64_t{s.heads + 2 * s.kv_heads} * s.head_dim; }), act));
+  VOXRT_ASSIGN_OR_RETURN(attended_,
+                         NewBuffer(most, widths([](const auto& s) { return int64_t{s.heads} * s.head_dim; }), act));
+  VOXRT_ASSIGN_OR_RETURN(hidden_, NewBuffer(most, widths([](const auto& s) { return s.hidden; }), act));
+  VOXRT_ASSIGN_OR_RETURN(gain_, NewBuffer(1, std::max(c.encoder.dim, c.decoder.dim), DType::kF32, 1.0f));
+  VOXRT_ASSIGN_OR_RETURN(delay_scales_, NewBuffer(2, c.decoder.dim, DType::kF32, 1.1f));
+  mel_values_.resize(static_cast<size_t>(2 * e * c.mel_bins));
+  return Restart();
+}
+
+Status SyntheticModel::Restart() {
+  const SyntheticConfig& c = config_;
+  stream_.reset();
+  state_.reset();
+  auto kv = [&](const SyntheticConfig::Stack& s, int64_t rows) {
+    return backend::KvSpec{.layers = s.layers,
+                           .kv_heads = s.kv_heads,
+                           .head_dim = s.head_dim,
+                           .window = s.window,
+                           .max_rows = rows,
+                           .dtype = c.kv};
+  };
+  VOXRT_ASSIGN_OR_RETURN(state_, device_.CreateSessionState({.max_sessions = c.max_sessions,
+                                                             .encoder = kv(c.encoder, 16),
+                                                             .decoder = kv(c.decoder, 8),
+                                                             .conv_channels = {c.mel_bins, c.encoder.dim}}));
+  VOXRT_ASSIGN_OR_RETURN(stream_, device_.CreateStream({.max_encoder_rows = c.max_encoder_rows,
+                                                        .max_decoder_rows = c.max_decoder_rows,
+                                                        .state = state_.get()}));
+  return {};
+}
+
+void SyntheticModel::EmitStack(Stream& s, PlanId plan, const SyntheticConfig::Stack& stack,
+                               const std::vector<Layer>& layers, const View& x, int64_t rows, const View& scales) {
+  const backend::AttentionShape shape{stack.heads, stack.kv_heads, stack.head_dim};
+  auto piece = [&](const View& v, int64_t cols) { return View{v.data, v.dtype, rows, cols, cols}; };
+  const View normed = piece(normed_, stack.dim);
+  const View qkv = piece(qkv_, int64_t{stack.heads + 2 * stack.kv_heads} * stack.head_dim);
+  const View attended = piece(attended_, int64_t{stack.heads} * stack.head_dim);
+  const View hidden = piece(hidden_, stack.hidden);
+  const View gain{gain_.data, DType::kF32, 1, stack.dim, stack.dim};
+  for (int i = 0; i < stack.layers; ++i) {
+    const Layer& layer = layers[static_cast<size_t>(i)];
+    s.AttentionInput({.plan = plan,
+                      .layer = i,
+                      .shape = shape,
+                      .x = x,
+                      .gain = gain,
+                      .epsilon = 1e-5f,
+                      .qkv_weight = layer.qkv.get(),
+                      .normed = normed,
+                      .qkv = qkv});
+    s.AttentionOutput({.plan = plan,
+                       .layer = i,
+                       .shape = shape,
+                       .qkv = qkv,
+                       .attended = attended,
+                       .output_weight = layer.output.get(),
+                       .x = x});
+    s.FeedForwardInput({.x = x,
+                        .gain = gain,
+                        .scales = scales,
+                        .epsilon = 1e-5f,
+                        .gate_up = layer.gate_up.get(),
+                        .normed = normed,
+                        .hidden = hidden});
+    s.Linear({.x = hidden, .weight = layer.down.get(), .out = x, .epilogue = backend::Epilogue::kAddTo});
+  }
+}
+
+void SyntheticModel::Emit(Stream& s, int64_t sessions, bool encoder, bool decoder) {
+  const SyntheticConfig& c = config_;
+  if (encoder) {
+    const int64_t rows = 4 * sessions;
+    const View x = encoder_x_.Rows(0, rows);
+    s.CausalConv1d({.index = 0,
+                    .weight = conv_[0].get(),
+                    .rows_per_plan_row = 2,
+                    .x = mel_.Rows(0, 2 * rows),
+                    .out = conv1_.Rows(0, 2 * rows)});
+    s.CausalConv1d(
+        {.index = 1, .weight = conv_[1].get(), .rows_per_plan_row = 2, .x = conv1_.Rows(0, 2 * rows), .out = x});
+    EmitStack(s, PlanId::kEncoder, c.encoder, encoder_, x, rows, {});
+    const View gain{gain_.data, DType::kF32, 1, c.encoder.dim, c.encoder.dim};
+    s.RmsNorm({.x = x, .gain = gain, .scales = {}, .epsilon = 1e-5f, .out = encoder_out_.Rows(0, rows)});
+    const View stacked{encoder_out_.data, encoder_out_.dtype, sessions, 4 * c.encoder.dim, 4 * c.encoder.dim};
+    s.Linear({.x = stacked,
+              .weight = adapter_[0].get(),
+              .out = adapter_hidden_.Rows(0, sessions),
+              .epilogue = backend::Epilogue::kGelu});
+    s.Linear({.x = adapter_hidden_.Rows(0, sessions), .weight = adapter_[1].get(), .out = audio_.Rows(0, sessions)});
+  }
+  if (!decoder) return;
+  const View x = decoder_x_.Rows(0, sessions);
+  s.Embed({.table = head_.get(), .audio = audio_, .out = x});
+  EmitStack(s, PlanId::kDecoder, c.decoder, decoder_, x, sessions, delay_scales_);
+  const View gain{gain_.data, DType::kF32, 1, c.decoder.dim, c.decoder.dim};
+  s.Head({.x = x,
+          .gain = gain,
+          .epsilon = 1e-5f,
+          .weight = head_.get(),
+          .normed = View{normed_.data, normed_.dtype, sessions, c.decoder.dim, c.decoder.dim},
+          .logits = {},
+          .token = token_.Rows(0, sessions)});
+}
+
+namespace {
+
+void Phases(const SyntheticConfig::Stack& stack, int64_t index, BatchPlan* plan) {
+  for (int i = 0; i < stack.head_dim / 2; ++i) {
+    const double angle = static_cast<double>(index) * std::pow(1e6, -2.0 * i / stack.head_dim);
+    plan->rope_cos.push_back(static_cast<float>(std::cos(angle)));
+    plan->rope_sin.push_back(static_cast<float>(std::sin(angle)));
+  }
+}
+
+}  // namespace
+
+void SyntheticModel::Tick(const std::vector<Row>& rows, bool encoder, bool decoder) {
+  const auto sessions = static_cast<int64_t>(rows.size());
+  last_sessions_ = sessions;
+  BatchPlan e;
+  BatchPlan d;
+  for (const Row& row : rows) {
+    VOXRT_CHECK(state_->Reserve(row.slot, KvId::kEncoder, 4 * row.tick + 4).ok());
+    VOXRT_CHECK(state_->Reserve(row.slot, KvId::kDecoder, row.tick + 1).ok());
+    e.groups.push_back({.slot = row.slot, .row_begin = e.rows, .row_count = 4, .first_index = 4 * row.tick});
+    d.groups.push_back({.slot = row.slot, .row_begin = d.rows, .row_count = 1, .first_index = row.tick});
+    for (int i = 0; i < 4; ++i) Phases(config_.encoder, 4 * row.tick + i, &e);
+    Phases(config_.decoder, row.tick, &d);
+    d.token.push_back(row.tick == 0 ? 1 : BatchPlan::kDeviceToken);
+    d.audio_row.push_back(d.rows);
+    d.delay_row.push_back(row.slot % 2);
+    d.head_rows.push_back(d.rows);
+    // The mel rows of a tick depend on slot and tick alone.
+    uint64_t state = static_cast<uint64_t>(row.slot) * 1000003u + static_cast<uint64_t>(row.tick) * 7919u + 1;
+    float* mel = mel_values_.data() + static_cast<int64_t>(d.rows) * 8 * config_.mel_bins;
+    for (int64_t i = 0; i < 8 * config_.mel_bins; ++i) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      mel[i] = static_cast<float>(state >> 40) / 8388608.0f - 1.0f;
+    }
+    e.rows += 4;
+    d.rows += 1;
+  }
+  if (encoder) {
+    stream_->SetPlan(PlanId::kEncoder, e);
+    stream_->Upload(mel_.Rows(0, 8 * sessions), mel_values_.data());
+  }
+  if (decoder) stream_->SetPlan(PlanId::kDecoder, d);
+  stream_->Run({.kind = encoder && decoder ? backend::RunKind::kLiveTick
+                        : encoder          ? backend::RunKind::kEncode
+                                           : backend::RunKind::kDecode,
+                .encoder_rows = encoder ? 4 * sessions : 0,
+                .decoder_rows = decoder ? sessions : 0,
+                .head_rows = decoder ? sessions : 0},
+               [&](Stream& s) { Emit(s, sessions, encoder, decoder); });
+}
+
+Status SyntheticModel::Tokens(std::vector<int32_t>* tokens) {
+  tokens->resize(static_cast<size_t>(last_sessions_));
+  return stream_->Readback(token_.Rows(0, last_sessions_), tokens->data());
+}
+
+Status SyntheticModel::Hidden(int64_t rows, std::vector<float>* values) {
+  values->resize(static_cast<size_t>(rows * config_.decoder.dim));
+  return stream_->Readback(decoder_x_.Rows(0, rows), values->data());
+}
+
+}  // namespace voxrt::bench

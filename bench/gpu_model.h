@@ -1,0 +1,101 @@
+// A synthetic Voxtral of any size on a device, through the backend contract alone: random weights in any format, and
+// the operations of one live tick. For timing and for checks that need no checkpoint (batch = alone, graph = eager).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+#include "backend/stream.h"
+
+namespace voxrt::bench {
+
+struct SyntheticConfig {
+  struct Stack {
+    int64_t dim = 0;
+    int layers = 0;
+    int heads = 0;
+    int kv_heads = 0;
+    int head_dim = 0;
+    int64_t hidden = 0;
+    int64_t window = 0;
+  };
+  Stack encoder{1280, 32, 32, 32, 64, 5120, 750};
+  Stack decoder{3072, 26, 32, 8, 128, 9216, 8192};
+  int64_t vocab = 131072;
+  int64_t mel_bins = 128;
+  quant::Format linear{.kind = quant::FormatKind::kInt4Tile, .group = 128};
+  quant::Format head{.kind = quant::FormatKind::kInt8, .group = 0};
+  quant::DType kv = quant::DType::kBF16;
+  int max_sessions = 1;
+  int64_t max_encoder_rows = 4;
+  int64_t max_decoder_rows = 1;
+};
+
+// What a stack reads each tick, bytes (weights of one stack, K/V of one session at w positions).
+struct SyntheticBytes {
+  int64_t encoder_weights = 0;  // stem and adapter included
+  int64_t decoder_weights = 0;
+  int64_t head_weights = 0;
+};
+
+class SyntheticModel {
+ public:
+  static Result<std::unique_ptr<SyntheticModel>> Create(backend::Device& device, const SyntheticConfig& config);
+
+  struct Row {
+    int slot = 0;
+    int64_t tick = 0;  // encoder rows 4 tick .. 4 tick + 3, decoder row tick
+  };
+  // One live tick for these sessions; parts: encoder and/or decoder.
+  void Tick(const std::vector<Row>& rows, bool encoder = true, bool decoder = true);
+  // Waits for the tokens of the last Tick.
+  Status Tokens(std::vector<int32_t>* tokens);
+  // Residual rows of the decoder before the final norm, [rows, dim] (before the head reads them), after a Tick.
+  Status Hidden(int64_t rows, std::vector<float>* values);
+  // Makes a stream of its own with this session state; the previous one is closed.
+  Status Restart();
+
+  backend::Stream& stream() { return *stream_; }
+  backend::SessionState& state() { return *state_; }
+  const SyntheticBytes& bytes() const { return bytes_; }
+  const SyntheticConfig& config() const { return config_; }
+
+ private:
+  struct Layer {
+    std::unique_ptr<backend::PreparedLinear> qkv, output, gate_up, down;
+  };
+
+  SyntheticModel(backend::Device& device, const SyntheticConfig& config) : device_(device), config_(config) {}
+  Status Init();
+  Result<std::unique_ptr<backend::PreparedLinear>> Weight(const char* name, backend::LinearRole role,
+                                                          const quant::Format& format, std::vector<int64_t> rows,
+                                                          int64_t cols, bool bias, int64_t* bytes);
+  Result<backend::View> NewBuffer(int64_t rows, int64_t cols, quant::DType dtype, float value = 0.0f);
+  Status InitStack(const SyntheticConfig::Stack& stack, bool bias, std::vector<Layer>* layers, int64_t* bytes);
+  void EmitStack(backend::Stream& s, backend::PlanId plan, const SyntheticConfig::Stack& stack,
+                 const std::vector<Layer>& layers, const backend::View& x, int64_t rows, const backend::View& scales);
+  void Emit(backend::Stream& s, int64_t sessions, bool encoder, bool decoder);
+
+  backend::Device& device_;
+  SyntheticConfig config_;
+  SyntheticBytes bytes_;
+  std::vector<uint8_t> random_;
+  std::vector<uint16_t> scales_, scale_pairs_;
+  uint64_t next_offset_ = 0;
+  std::unique_ptr<backend::SessionState> state_;
+  std::unique_ptr<backend::Stream> stream_;
+  std::vector<std::unique_ptr<backend::Buffer>> buffers_;
+  std::vector<Layer> encoder_, decoder_;
+  std::unique_ptr<backend::PreparedConv> conv_[2];
+  std::unique_ptr<backend::PreparedLinear> adapter_[2], head_;
+  backend::View mel_, conv1_, encoder_x_, encoder_out_, adapter_hidden_, audio_, decoder_x_, token_;
+  backend::View normed_, qkv_, attended_, hidden_, gain_, delay_scales_;
+  std::vector<float> mel_values_;
+  int64_t last_sessions_ = 0;
+};
+
+}  // namespace voxrt::bench

@@ -1,0 +1,62 @@
+// Launchers: raw pointers and a CUDA stream in, cudaError_t out. No engine headers. Row counts and shapes are checked
+// by the caller.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "backend/cuda/kernels/params.h"
+
+namespace voxrt::cuda_kernels {
+
+struct LaunchContext {
+  cudaStream_t stream = nullptr;
+  bool programmatic = false;  // edge to the previous kernel of the stream: its prologue may overlap (sm_90 and later)
+  int sm_count = 1;
+  int shared_limit = 0;  // most shared memory of one block, bytes
+};
+
+// How a linear runs on a device: decided by shape, rows and device alone (pure), written into the params.
+enum class LinearKernel : int32_t { kSmall, kTall };
+struct LinearPlan {
+  LinearKernel kernel = LinearKernel::kSmall;
+  int32_t blocks = 0;  // along the weight's rows
+  int32_t row_blocks = 1;
+  int32_t split = 1;
+  int32_t tiles_per_block = 0;
+  int32_t batch_tiles = 0;
+  int32_t slots = 0;    // units in a warp's ring (small)
+  int32_t columns = 0;  // rows of x in a block (tall)
+  int32_t shared_bytes = 0;
+  int64_t workspace_floats = 0;
+  int32_t split_counters = 0;
+};
+LinearPlan PlanLinear(const LinearParams& params, int sm_count, int shared_limit);
+cudaError_t LaunchLinear(const LinearParams& params, const LinearPlan& plan, const LaunchContext& context);
+
+struct AttentionPlan {
+  int32_t tile_positions = 0;  // rows of a session in one tile
+  int32_t splits = 0;
+  int32_t blocks_per_tile = 0;
+  int32_t stages = 0;
+  int32_t shared_bytes = 0;
+  bool cluster = false;
+  int64_t workspace_floats = 0;
+  int32_t counters = 0;
+};
+// long_window: some session has more keys than one block of 16 for each warp.
+AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, int tiles, int most_tile_rows,
+                            bool long_window, int sm_count, int shared_limit, bool clusters);
+// Rows of one session that share a tile: 16 MMA rows hold positions x query heads of a K/V head.
+int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit);
+cudaError_t LaunchAttention(const AttentionParams& params, const AttentionPlan& plan, const LaunchContext& context);
+
+cudaError_t LaunchIngest(const IngestParams& params, const LaunchContext& context);
+cudaError_t LaunchEmbed(const EmbedParams& params, const LaunchContext& context);
+cudaError_t LaunchRope(const RopeParams& params, const LaunchContext& context);
+cudaError_t LaunchAppend(const AppendParams& params, const LaunchContext& context);
+cudaError_t LaunchElementwise(const ElementwiseParams& params, const LaunchContext& context);
+cudaError_t LaunchArgMax(const ArgMaxParams& params, const LaunchContext& context);
+cudaError_t LaunchClone(const CloneParams& params, const LaunchContext& context);
+cudaError_t LaunchRepack(const RepackParams& params, const LaunchContext& context);
+
+}  // namespace voxrt::cuda_kernels

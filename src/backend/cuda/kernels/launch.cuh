@@ -1,0 +1,40 @@
+// One launch with an optional programmatic edge to the kernel before it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "backend/cuda/kernels/kernels.h"
+
+namespace voxrt::cuda_kernels {
+
+template <typename Params>
+cudaError_t Launch(void (*kernel)(Params), const Params& params, dim3 grid, int threads, int shared_bytes,
+                   const LaunchContext& context, int cluster = 1) {
+  // One split of the SM's memory for all kernels: blocks of two phases can only share an SM that need not be
+  // reconfigured.
+  cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  if (error == cudaSuccess && shared_bytes > 48 * 1024)
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  if (error != cudaSuccess) return error;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = context.stream;
+  cudaLaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (context.programmatic) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  }
+  config.attrs = attributes;
+  config.numAttrs = count;
+  return cudaLaunchKernelEx(&config, kernel, params);
+}
+
+}  // namespace voxrt::cuda_kernels

@@ -1,0 +1,122 @@
+// What becomes of a linear's sums: store, GELU, residual add, SwiGLU, rotary + K/V append, head arg-max. Shared by the
+// streaming and the tall kernel, so that both round alike.
+#pragma once
+
+#include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/ptx.cuh"
+
+namespace voxrt::cuda_kernels {
+
+__device__ __forceinline__ float GeluExact(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f)); }
+__device__ __forceinline__ float SiluProduct(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+
+// First element of token `index` of a slot in a page, head 0, K.
+__device__ __forceinline__ int64_t CacheToken(const CacheRef& cache, int slot, int64_t index) {
+  const int ring = static_cast<int>(index % cache.capacity);
+  const int page = __ldg(cache.pages + static_cast<int64_t>(slot) * cache.pages_per_slot + ring / kPageTokens);
+  return static_cast<int64_t>(page) * 2 * cache.kv_heads * kPageTokens + ring % kPageTokens;
+}
+
+// Order-preserving bits of the value above the complement of the index: the maximum is the largest logit, lowest index
+// on a tie.
+__device__ __forceinline__ unsigned long long ArgMaxKey(float value, int index) {
+  if (value != value) value = -INFINITY;
+  if (value == 0.0f) value = 0.0f;  // -0 and +0 tie
+  const uint32_t bits = __float_as_uint(value);
+  const uint32_t ordered = (bits & 0x80000000u) ? ~bits : (bits | 0x80000000u);
+  return (static_cast<unsigned long long>(ordered) << 32) | static_cast<uint32_t>(~static_cast<uint32_t>(index));
+}
+
+__device__ __forceinline__ void StorePair(const OutputRef& out, int rows, int64_t row, int n, float y0, float y1) {
+  const int64_t at = row * out.stride + n;
+  if (out.element == Element::kF32) {
+    float* data = static_cast<float*>(out.data) + at;
+    if (n < rows) data[0] = y0;
+    if (n + 1 < rows) data[1] = y1;
+  } else {
+    auto* data = static_cast<__nv_bfloat16*>(out.data) + at;
+    if (n + 1 < rows && (reinterpret_cast<uintptr_t>(data) & 3) == 0) {
+      *reinterpret_cast<uint32_t*>(data) = PackBf16(y0, y1);
+    } else {
+      if (n < rows) data[0] = __float2bfloat16_rn(y0);
+      if (n + 1 < rows) data[1] = __float2bfloat16_rn(y1);
+    }
+  }
+}
+
+// Two sums of column `row`: outputs n, n + 1, or gate and up of output n for kSwiGlu. cos/sin and cache_token belong to
+// kQkv.
+__device__ __forceinline__ void Finish(const OutputRef& out, int rows, int row, int n, float y0, float y1,
+                                       const float* cos, const float* sin, int64_t cache_token) {
+  switch (out.kind) {
+    case OutputKind::kStore:
+    case OutputKind::kHead:
+      StorePair(out, rows, row, n, y0, y1);
+      break;
+    case OutputKind::kGelu:
+      StorePair(out, rows, row, n, GeluExact(y0), GeluExact(y1));
+      break;
+    case OutputKind::kAddTo: {
+      float* data = static_cast<float*>(out.data) + row * out.stride + n;
+      if (n < rows) data[0] = __ldcg(data) + y0;
+      if (n + 1 < rows) data[1] = __ldcg(data + 1) + y1;
+      break;
+    }
+    case OutputKind::kSwiGlu: {
+      if (n >= rows / 2) break;
+      const float y = SiluProduct(y0, y1);
+      const int64_t at = row * out.stride + n;
+      if (out.element == Element::kF32) {
+        static_cast<float*>(out.data)[at] = y;
+      } else {
+        static_cast<__nv_bfloat16*>(out.data)[at] = __float2bfloat16_rn(y);
+      }
+      break;
+    }
+    case OutputKind::kQkv: {
+      if (n >= rows) break;
+      const int head_dim = out.cache.head_dim;
+      const int head = n / head_dim, d = n % head_dim;
+      float r0 = RoundBf16(y0), r1 = RoundBf16(y1);
+      if (head < out.heads + out.cache.kv_heads) {
+        const float c = cos[d / 2], s = sin[d / 2];
+        const float rotated = r0 * c - r1 * s;
+        r1 = r0 * s + r1 * c;
+        r0 = rotated;
+      }
+      const uint32_t packed = PackBf16(r0, r1);
+      *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(out.data) + row * out.stride + n) = packed;
+      if (out.store_cache && head >= out.heads) {
+        const int64_t token =
+            cache_token + static_cast<int64_t>(head - out.heads) * kPageTokens;  // k heads, then v heads
+        *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(out.cache.data) + token * head_dim + d) = packed;
+      }
+      break;
+    }
+  }
+}
+
+// The last block of a head: hands the winners out, clears the scratch for the next call, wakes the host.
+__device__ __forceinline__ void FinishHead(const OutputRef& out, int rows, int threads, int thread) {
+  for (int r = thread; r < rows; r += threads) {
+    const unsigned long long key = atomicExch(out.best + r, 0ull);
+    const int token = static_cast<int>(~static_cast<uint32_t>(key));
+    out.token[r] = token;
+    // Of several rows of one session the last one counts.
+    const int slot = out.row_slot[out.head_row[r]];
+    if (r + 1 == rows || out.row_slot[out.head_row[r + 1]] != slot) out.slot_token[slot] = token;
+    if (out.host_token) {
+      *reinterpret_cast<volatile int32_t*>(out.host_token + r) = token;
+      __threadfence_system();
+    }
+  }
+  __syncthreads();
+  if (thread == 0 && out.host_token) {
+    const uint32_t sequence = *out.sequence + 1;
+    *out.sequence = sequence;
+    __threadfence_system();
+    *reinterpret_cast<volatile uint32_t*>(out.host_flag) = sequence;
+  }
+}
+
+}  // namespace voxrt::cuda_kernels

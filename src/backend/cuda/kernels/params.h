@@ -1,0 +1,271 @@
+// Arguments of all kernels as plain structs: raw device pointers and sizes, no engine types. Shared by host and device
+// code.
+//
+// Terms. Unit: the weights of 16 output rows x 128 inputs in MMA fragment order, the atom of storage and of copying.
+// Slice: a run of whole units along K that is summed by one chain of MMAs; slices are added in slice order. Both depend
+// on the shape of the weight alone, so a result never depends on how many rows (columns of the MMA) run together.
+#pragma once
+
+#include <cstdint>
+
+namespace voxrt::cuda_kernels {
+
+enum class WeightFormat : int32_t { kInt4G128, kInt4G32, kInt8Row, kInt8G32, kBf16 };
+inline constexpr int kWeightFormats = 5;
+
+inline constexpr int kTileRows = 16;   // output rows of a unit
+inline constexpr int kUnitCols = 128;  // inputs of a unit
+inline constexpr int kMaxSlices = 16;
+inline constexpr int kSmallRows = 8;  // most rows of the streaming kernel
+inline constexpr int kPageTokens = 64;
+
+// Bytes of a unit: codes, then scales (4 bit: pairs scale, zero for each row and group; 8 bit: one scale per row and
+// group).
+constexpr int UnitBytes(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kInt4G128:
+      return 1024 + 64;
+    case WeightFormat::kInt4G32:
+      return 1024 + 256;
+    case WeightFormat::kInt8Row:
+      return 2048 + 32;
+    case WeightFormat::kInt8G32:
+      return 2048 + 128;
+    case WeightFormat::kBf16:
+      return 4096;
+  }
+  return 0;
+}
+
+// Units of one slice: up to sixteen slices of equal length, the last may be shorter.
+constexpr int SliceUnits(int units) { return (units + kMaxSlices - 1) / kMaxSlices; }
+constexpr int SliceCount(int units) { return (units + SliceUnits(units) - 1) / SliceUnits(units); }
+
+struct WeightRef {
+  const uint8_t* data = nullptr;  // [tiles][units][UnitBytes]
+  const float* bias = nullptr;    // [tiles * 16] or null
+  WeightFormat format = WeightFormat::kBf16;
+  int32_t rows = 0;  // valid rows
+  int32_t cols = 0;  // valid inputs
+  int32_t tiles = 0;
+  int32_t units = 0;  // along K
+};
+
+enum class Element : int32_t { kF32, kBf16 };
+
+// Rows that a linear reads. kNorm: x / rms * gain (* scale row). kConv: three consecutive frames, tap-major.
+enum class InputKind : int32_t { kPlain, kNorm, kConv };
+
+struct InputRef {
+  InputKind kind = InputKind::kPlain;
+  Element element = Element::kF32;
+  const void* data = nullptr;
+  int64_t stride = 0;                // elements
+  int32_t aligned = 0;               // 16-byte rows, columns (and channels) in eights: whole vectors may be read
+  const int32_t* row_map = nullptr;  // row r is row row_map[r] of data (head), or null
+  // kNorm
+  const float* gain = nullptr;         // [cols]
+  const float* scales = nullptr;       // [delays, cols] or null
+  const int32_t* scale_row = nullptr;  // [rows]
+  float epsilon = 0.0f;
+  // kConv
+  int32_t conv_stride = 1;
+  int32_t conv_channels = 0;
+  int32_t frames_per_row = 0;          // input frames of one plan row
+  float* tail = nullptr;               // [slots][tail rows][channels]
+  const int32_t* row_slot = nullptr;   // of plan rows
+  const int32_t* row_begin = nullptr;  // first plan row of the group of a plan row
+  const int32_t* row_count = nullptr;  // rows of that group
+  uint32_t* counter = nullptr;         // blocks that have read their input
+};
+
+// Where the K/V rows of sessions lie: [layer][page][k or v][head][64][head_dim], int8 with fp32 scales [...][64].
+struct CacheRef {
+  void* data = nullptr;            // of this layer
+  float* scale = nullptr;          // of this layer (int8), else null
+  const int32_t* pages = nullptr;  // [slots][pages_per_slot]
+  int32_t pages_per_slot = 0;
+  int32_t capacity = 0;  // tokens of a full ring
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+};
+
+enum class OutputKind : int32_t { kStore, kGelu, kAddTo, kSwiGlu, kQkv, kHead };
+
+struct OutputRef {
+  OutputKind kind = OutputKind::kStore;
+  Element element = Element::kF32;
+  void* data = nullptr;  // may be null for kHead
+  int64_t stride = 0;
+  // kQkv
+  int32_t heads = 0;
+  const float* cos = nullptr;  // [rows, head_dim / 2]
+  const float* sin = nullptr;
+  const int32_t* row_slot = nullptr;
+  const int64_t* row_index = nullptr;
+  CacheRef cache;
+  int32_t store_cache = 0;  // 0: K and V go to `data` only
+  // kHead
+  unsigned long long* best = nullptr;  // [rows], zero between calls
+  uint32_t* counter = nullptr;         // zero between calls
+  int32_t* token = nullptr;            // [rows]
+  int32_t* slot_token = nullptr;       // [slots]
+  const int32_t* head_row = nullptr;   // [rows] decoder rows
+  int32_t* host_token = nullptr;       // mapped host memory [rows], or null
+  uint32_t* host_flag = nullptr;       // mapped host memory
+  uint32_t* sequence = nullptr;        // device counter of finished heads
+};
+
+// Times of block 0 of a phase (%globaltimer, ns), for measurements: start, previous phase done, input ready, sums
+// ready, end.
+inline constexpr int kTraceMarks = 5;
+
+struct LinearParams {
+  WeightRef weight;
+  InputRef input;
+  OutputRef output;
+  int32_t rows = 0;
+  // Set by the launcher's plan.
+  int32_t tiles_per_block = 0;
+  int32_t batch_tiles = 0;  // tiles folded together
+  int32_t split = 1;        // tall kernel: blocks along K
+  // Lowering fills in the rest.
+  float* workspace = nullptr;
+  uint32_t* split_counter = nullptr;
+  const void* prefetch[2] = {nullptr, nullptr};  // weights of later phases to pull into L2
+  int64_t prefetch_bytes[2] = {0, 0};
+  unsigned long long* trace = nullptr;  // [kTraceMarks] or null
+};
+
+struct AttentionParams {
+  const void* q = nullptr;  // bf16 [rows, (heads + 2 kv_heads) head_dim], rotated
+  int64_t q_stride = 0;
+  void* out = nullptr;  // bf16 [rows, heads * head_dim]
+  int64_t out_stride = 0;
+  int32_t heads = 0;
+  int32_t window = 0;
+  CacheRef cache;
+  const int8_t* own_codes = nullptr;  // int8 rows of a long call [rows][2][kv_heads][head_dim]
+  const float* own_scale = nullptr;   // [rows][2][kv_heads]
+  int32_t own_rows = 0;  // 1: keys of the call are read from q (bf16) or own_codes (int8), not from the ring
+  const int32_t* row_slot = nullptr;
+  const int64_t* row_index = nullptr;
+  const int64_t* row_first = nullptr;  // index of the first row of the group
+  const int32_t* row_begin = nullptr;
+  const int32_t* tile_row = nullptr;  // [tiles]
+  const int32_t* tile_rows = nullptr;
+  int32_t tiles = 0;
+  float softmax_scale_log2 = 0.0f;
+  int32_t splits = 1;           // key blocks are dealt to splits by block index
+  int32_t blocks_per_tile = 1;  // blocks (CTAs) that share the splits of one (tile, head)
+  int32_t cluster = 0;          // 1: those blocks form a cluster
+  float* workspace = nullptr;   // partials of splits, without clusters
+  uint32_t* counter = nullptr;
+  unsigned long long* trace = nullptr;
+};
+
+struct RopeParams {
+  void* qkv = nullptr;  // bf16
+  int64_t stride = 0;
+  int32_t rows = 0;
+  int32_t heads = 0;
+  int32_t half_pairs = 0;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  const int32_t* row_slot = nullptr;
+  const int64_t* row_index = nullptr;
+  CacheRef cache;
+  int32_t store_cache = 0;
+  int8_t* own_codes = nullptr;
+  float* own_scale = nullptr;
+};
+
+struct AppendParams {  // copies the last rows of a long call into the rings
+  const void* qkv = nullptr;
+  int64_t stride = 0;
+  int32_t rows = 0;
+  int32_t heads = 0;
+  const int32_t* row_slot = nullptr;
+  const int64_t* row_index = nullptr;
+  const int32_t* row_begin = nullptr;
+  const int32_t* row_count = nullptr;
+  CacheRef cache;
+  const int8_t* own_codes = nullptr;
+  const float* own_scale = nullptr;
+};
+
+struct EmbedParams {
+  WeightRef table;
+  const float* audio = nullptr;
+  int64_t audio_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  int32_t rows = 0;
+  const int32_t* token = nullptr;
+  const int32_t* audio_row = nullptr;
+  const int32_t* row_slot = nullptr;
+  const int32_t* slot_token = nullptr;
+};
+
+struct ElementwiseParams {
+  int32_t operation = 0;  // 0 gelu, 1 add, 2 copy
+  const void* x = nullptr;
+  int64_t x_stride = 0;
+  Element x_element = Element::kF32;
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  Element out_element = Element::kF32;
+  int32_t rows = 0;
+  int32_t cols = 0;
+};
+
+// Stores the rows of an InputRef as bf16 or fp32: RmsNorm, and the inputs of the tall kernel.
+struct IngestParams {
+  InputRef input;
+  int32_t rows = 0;
+  int32_t cols = 0;
+  int32_t padded_cols = 0;  // zeros beyond cols
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  Element out_element = Element::kBf16;
+};
+
+struct ArgMaxParams {
+  const float* logits = nullptr;
+  int64_t stride = 0;
+  int32_t rows = 0;
+  int32_t cols = 0;
+  int32_t* token = nullptr;
+  int32_t* slot_token = nullptr;
+  const int32_t* head_row = nullptr;
+  const int32_t* row_slot = nullptr;
+};
+
+struct CloneParams {
+  CacheRef cache;  // data and scale of layer 0
+  int64_t layer_bytes = 0;
+  int64_t layer_scales = 0;
+  int32_t layers = 0;
+  int32_t element_bytes = 2;
+  int32_t from = 0;
+  int32_t to = 0;
+  int32_t pages = 0;
+};
+
+struct RepackParams {
+  int32_t source = 0;  // 0 fp32, 1 bf16, 2 fp16, 3 int4 canonical, 4 int4 tile-packed, 5 int8
+  const void* data = nullptr;
+  const uint16_t* scale = nullptr;
+  int32_t rows = 0;        // of this piece
+  int32_t first_row = 0;   // of this piece in the source; `scale` belongs to the whole source
+  int32_t total_rows = 0;  // of the source
+  int32_t cols = 0;
+  int32_t group = 0;          // of the source; 0 = row
+  int32_t row_base = 0;       // device row of source row 0
+  int32_t interleave = 0;     // 1: row r goes to (r / 8) * 16 + r % 8 (gate), 2: + 8 (up)
+  int32_t conv_channels = 0;  // > 0: column tap * channels + c is read from c * 3 + tap
+  WeightRef weight;
+  uint8_t* out = nullptr;
+};
+
+}  // namespace voxrt::cuda_kernels

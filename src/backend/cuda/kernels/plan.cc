@@ -1,0 +1,135 @@
+// How a linear or an attention runs on a device: grid, shared memory, splits. Pure functions of shapes and device
+// limits, so that work partition is tested without a GPU. Nothing here changes results: slices and splits depend on the
+// shape alone.
+#include <algorithm>
+
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/shapes.h"
+
+namespace voxrt::cuda_kernels {
+namespace {
+
+constexpr int kTallThreads = 256;
+
+// Mirrors MakeSmallLayout.
+int SmallSharedBytes(const LinearParams& p, int slots, int tiles_per_block, int batch_tiles) {
+  const int x = kSmallWarps * slots * UnitBytes(p.weight.format);
+  const int partial = x + 16 + p.rows * (p.weight.units * kUnitCols * 2 + 16);
+  const int bias = partial + 2 * SliceCount(p.weight.units) * batch_tiles * p.rows * kTileRows * 4;
+  const int rope = bias + (p.weight.bias != nullptr ? tiles_per_block * kTileRows * 4 : 0);
+  const int token =
+      (rope + (p.output.kind == OutputKind::kQkv ? p.rows * p.output.cache.head_dim * 4 : 0) + 15) / 16 * 16;
+  return token + kSmallRows * 8 + kSmallRows * 16 * 4 + kSmallRows * 8;
+}
+
+int TallSharedBytes(WeightFormat format, int warp_rows, int columns, int stages) {
+  const int pipe = stages * (warp_rows * UnitBytes(format) + columns * kUnitCols * 2);
+  return std::max(pipe, columns * (warp_rows * kTileRows + 1) * 4) + columns * 16;
+}
+
+bool PlanSmall(const LinearParams& p, int sm_count, int shared_limit, LinearPlan* plan) {
+  const int tiles_per_block = (p.weight.tiles + sm_count - 1) / sm_count;
+  const int wanted = std::min(tiles_per_block, 16);
+  // Half an SM where possible, so that the next phase's block fits beside this one.
+  const int half = std::min(shared_limit, 113 * 1024);
+  for (const int limit : {half, shared_limit}) {
+    for (int depth = 0; depth < kRingDepths; ++depth) {
+      const int slots = RingSlots(p.weight.format, depth);
+      const int least = depth + 1 < kRingDepths ? std::min(wanted, 3) : 1;
+      for (int batch = wanted; batch >= least; --batch) {
+        const int bytes = SmallSharedBytes(p, slots, tiles_per_block, batch);
+        if (bytes > limit) continue;
+        plan->kernel = LinearKernel::kSmall;
+        plan->tiles_per_block = tiles_per_block;
+        plan->blocks = sm_count;
+        // Equal batches: 9 tiles with room for 8 run as 5 + 4.
+        const int batches = (tiles_per_block + batch - 1) / batch;
+        plan->batch_tiles = (tiles_per_block + batches - 1) / batches;
+        plan->slots = slots;
+        plan->shared_bytes = std::min(std::max(bytes, kLeastPhaseBytes), shared_limit);
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+LinearPlan PlanLinear(const LinearParams& p, int sm_count, int shared_limit) {
+  LinearPlan plan;
+  if (p.rows <= kSmallRows && PlanSmall(p, sm_count, shared_limit, &plan)) return plan;
+  plan.kernel = LinearKernel::kTall;
+  plan.columns = p.rows <= 16 ? 16 : p.rows <= 32 ? 32 : 64;
+  const int warp_rows = plan.columns == 16 ? 8 : 4;
+  const int n8 = plan.columns * warp_rows / 64;
+  plan.blocks = (p.weight.tiles + warp_rows - 1) / warp_rows;
+  plan.row_blocks = (p.rows + plan.columns - 1) / plan.columns;
+  const int slices = SliceCount(p.weight.units);
+  int split = 1;
+  while (split < slices && plan.blocks * plan.row_blocks * split < sm_count) split *= 2;
+  if (p.output.kind == OutputKind::kHead) split = 1;
+  const int per_block = (slices + split - 1) / split;
+  plan.split = (slices + per_block - 1) / per_block;
+  if (plan.split > 1) {
+    plan.workspace_floats = static_cast<int64_t>(plan.blocks) * plan.row_blocks * slices * kTallThreads * n8 * 4;
+    plan.split_counters = plan.blocks * plan.row_blocks;
+  }
+  plan.slots = TallStages(p.weight.format, true);
+  plan.shared_bytes = TallSharedBytes(p.weight.format, warp_rows, plan.columns, plan.slots);
+  if (plan.shared_bytes > shared_limit) {
+    plan.slots = TallStages(p.weight.format, false);
+    plan.shared_bytes = TallSharedBytes(p.weight.format, warp_rows, plan.columns, plan.slots);
+  }
+  return plan;
+}
+
+namespace {
+
+// Mirrors MakeAttentionLayout.
+int AttentionSharedBytes(int head_dim, bool int8, int stages, int rows, int blocks_per_tile) {
+  const int stage = int8 ? 2 * 16 * head_dim + 2 * 16 * 4 : 2 * 16 * head_dim * 2;
+  const int per_warp = stages * stage + (int8 ? 2 * 16 * head_dim * 2 : 0);
+  return kAttentionWarps * (per_warp + rows * (head_dim + 2) * 4) + 16 * head_dim * 2 +
+         AttentionSplits(head_dim) * (2 * rows + (rows * head_dim + blocks_per_tile - 1) / blocks_per_tile) * 4;
+}
+
+}  // namespace
+
+int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit) {
+  const int group = heads / kv_heads;
+  int positions = std::max(1, 16 / group);
+  while (positions > 1 &&
+         AttentionSharedBytes(head_dim, int8, AttentionStages(head_dim, false), positions * group, 1) > shared_limit)
+    --positions;
+  return positions;
+}
+
+AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, int tiles, int most_tile_rows,
+                            bool long_window, int sm_count, int shared_limit, bool clusters) {
+  AttentionPlan plan;
+  plan.tile_positions = AttentionTilePositions(heads, kv_heads, head_dim, int8, shared_limit);
+  plan.splits = AttentionSplits(head_dim);
+  const int rows = std::min(plan.tile_positions, most_tile_rows) * (heads / kv_heads);
+  const int most = plan.splits / AttentionSplitsAtOnce(head_dim);  // at most 8: larger clusters are not portable
+  plan.blocks_per_tile = 1;
+  while (plan.blocks_per_tile < most && tiles * kv_heads * plan.blocks_per_tile < sm_count * 3 / 4)
+    plan.blocks_per_tile *= 2;
+  // One stage while a warp has one block of keys to read; more when it streams.
+  const bool streams = long_window || plan.blocks_per_tile < most;
+  for (const bool deep : {streams, false}) {
+    plan.stages = AttentionStages(head_dim, deep);
+    plan.shared_bytes = AttentionSharedBytes(head_dim, int8, plan.stages, rows, plan.blocks_per_tile);
+    if (plan.shared_bytes <= shared_limit) break;
+  }
+  if (plan.blocks_per_tile > 1)
+    plan.shared_bytes = std::min(std::max(plan.shared_bytes, kLeastPhaseBytes), shared_limit);
+  plan.cluster = clusters && plan.blocks_per_tile > 1;
+  if (plan.blocks_per_tile > 1 && !clusters) {
+    plan.workspace_floats = static_cast<int64_t>(tiles) * kv_heads * plan.splits * 16 * (head_dim + 2);
+    plan.counters = tiles * kv_heads;
+  }
+  return plan;
+}
+
+}  // namespace voxrt::cuda_kernels

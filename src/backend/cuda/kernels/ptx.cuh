@@ -1,0 +1,143 @@
+// One inline function per PTX instruction that the kernels use, with the fallback of older architectures.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace voxrt::cuda_kernels {
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// 16 bytes global -> shared, past L1, asynchronous. `bytes` < 16 fills the rest with zeros.
+__device__ __forceinline__ void CopyAsync16(uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared), "l"(global) : "memory");
+}
+__device__ __forceinline__ void CopyAsync16(uint32_t shared, const void* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ uint64_t EvictFirstPolicy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void CopyAsync16Policy(uint32_t shared, const void* global, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void CommitAsync() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+template <int kPending>
+__device__ __forceinline__ void WaitAsync() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+__device__ __forceinline__ void LoadMatrix4(uint32_t (&r)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared)
+               : "memory");
+}
+__device__ __forceinline__ void LoadMatrix4Transposed(uint32_t (&r)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared)
+               : "memory");
+}
+// Plain loads: ordered by the waits around them, free otherwise.
+__device__ __forceinline__ uint4 LoadShared16(const char* shared) { return *reinterpret_cast<const uint4*>(shared); }
+__device__ __forceinline__ uint32_t LoadShared4(const char* shared) {
+  return *reinterpret_cast<const uint32_t*>(shared);
+}
+__device__ __forceinline__ uint32_t LoadShared2(const char* shared) {
+  return *reinterpret_cast<const uint16_t*>(shared);
+}
+
+// d += a b: a [16 x 16] rows, b [16 x 8] columns, bf16 with fp32 accumulation.
+__device__ __forceinline__ void Mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                    uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Programmatic dependent launch: let the next kernel of the stream start its prologue; wait for the previous one's
+// results.
+__device__ __forceinline__ void LaunchDependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void WaitForPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+
+// Thread block clusters: blocks of one cluster write into each other's shared memory. Older architectures have none.
+__device__ __forceinline__ void ClusterArrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void ClusterWait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void StoreCluster(uint32_t shared, uint32_t rank, float value) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(remote) : "r"(shared), "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;\n" ::"r"(remote), "f"(value) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void PrefetchL2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(global));
+}
+
+__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
+  __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<uint32_t&>(pair);
+}
+__device__ __forceinline__ float RoundBf16(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
+
+// a * b + c, one rounding.
+__device__ __forceinline__ uint32_t FmaBf162(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+__device__ __forceinline__ uint32_t SubBf162(uint32_t a, uint32_t b) {
+  uint32_t d;
+#if __CUDA_ARCH__ >= 900
+  asm("sub.rn.bf16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+#else
+  d = FmaBf162(b, 0xbf80bf80u, a);  // a - 1.0 * b, exact where the callers use it
+#endif
+  return d;
+}
+__device__ __forceinline__ uint32_t MulBf162(uint32_t a, uint32_t b) {
+  uint32_t d;
+#if __CUDA_ARCH__ >= 900
+  asm("mul.rn.bf16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+#else
+  d = FmaBf162(a, b, 0x80008000u);  // + (-0): keeps the sign of a zero product
+#endif
+  return d;
+}
+
+__device__ __forceinline__ void Mark(unsigned long long* trace, int mark) {
+  if (trace == nullptr || threadIdx.x != 0 || blockIdx.x != 0 || blockIdx.y != 0 || blockIdx.z != 0) return;
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;\n" : "=l"(now));
+  trace[mark] = now;
+}
+
+// A warp's own view of results that other blocks wrote before the wait: read from L2, never from a stale L1 line.
+__device__ __forceinline__ float LoadGlobal(const float* p) { return __ldcg(p); }
+
+}  // namespace voxrt::cuda_kernels
