@@ -3,7 +3,7 @@
 //   ByteStream -> AVIO callbacks -> demuxer (allow-list) -> packets of one audio stream -> decoder -> frames -> mono
 //   fp32
 //
-// What hostile input can do is limited on every way out: the demuxer must be on kDemuxers, opening anything else is
+// What hostile input can do is limited on every way out: the demuxer must be on a list, opening anything else is
 // refused (io_open), only audio decoders may run, one allocation is limited, and packets without progress end the
 // input. libswresample is not used: frames are averaged to mono here as everywhere else, and QueuedSource resamples.
 #include "audio/ffmpeg_source.h"
@@ -14,22 +14,11 @@
 
 #ifdef VOXRT_HAVE_FFMPEG
 
-extern "C" {
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
-#include <libavutil/channel_layout.h>
-#include <libavutil/dict.h>
-#include <libavutil/log.h>
-#include <libavutil/mem.h>
-}
-
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
+#include "audio/ffmpeg_support.h"
 #include "audio/pcm.h"
 #include "audio/queued_source.h"
 #include "audio/sniff.h"
@@ -38,157 +27,12 @@ extern "C" {
 namespace voxrt::audio {
 namespace {
 
-// Containers of recorded audio and video that are self-contained. Not here, on purpose: everything that refers to other
-// files (hls, dash, concat, image2, sdp, rtsp), devices, and headerless formats that accept any bytes.
-constexpr std::string_view kDemuxers[] = {
-    "aac",      "ac3", "aiff", "amr",    "amrnb", "amrwb", "ape",    "asf",        "au",  "avi",
-    "caf",      "dsf", "dts",  "dtshd",  "eac3",  "flac",  "flv",    "gsm",        "iff", "loas",
-    "matroska", "mov", "mp3",  "mpc",    "mpc8",  "mpeg",  "mpegts", "nistsphere", "ogg", "oma",
-    "rm",       "sox", "tak",  "truehd", "tta",   "voc",   "w64",    "wav",        "wv",  "xwma"};
-
 constexpr int kAvioBytes = 32 << 10;
-constexpr unsigned kProbeBytes = 64 << 10;              // to recognise the container
-constexpr int64_t kStreamInfoBytes = int64_t{1} << 20;  // to find the streams' parameters where the header lacks them
-constexpr int64_t kStreamInfoUs = 2'000'000;
-constexpr size_t kMaxAllocationBytes = size_t{256} << 20;
+constexpr unsigned kProbeBytes = 64 << 10;  // to recognise the container
 constexpr int64_t kMaxFrameSamples = int64_t{1} << 20;
 constexpr int kMinProbeScore = 5;  // below: FFmpeg's guess on a few bytes that also occur by chance
 constexpr int kSureProbeScore = AVPROBE_SCORE_RETRY + 1;
 constexpr int kMaxIdlePackets = 4096;  // without a sample and without a byte read
-
-// The last error that the libraries logged for one source, for our own message.
-struct LastMessage {
-  std::array<char, 160> text{};
-};
-
-void CaptureLog(void* context, int level, const char* format, va_list arguments) {
-  if (context == nullptr || level > AV_LOG_ERROR) return;
-  const AVClass* about = *static_cast<const AVClass**>(context);
-  if (about == nullptr || about->class_name == nullptr) return;
-  void* opaque = nullptr;
-  if (std::strcmp(about->class_name, "AVFormatContext") == 0) opaque = static_cast<AVFormatContext*>(context)->opaque;
-  if (std::strcmp(about->class_name, "AVCodecContext") == 0) opaque = static_cast<AVCodecContext*>(context)->opaque;
-  if (opaque == nullptr) return;
-  auto& text = static_cast<LastMessage*>(opaque)->text;
-  std::vsnprintf(text.data(), text.size(), format, arguments);
-  for (char& c : text) {
-    if (c == '\n') c = '\0';
-    if (c != '\0' && (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)) c = '?';
-  }
-}
-
-// Settings of the libraries that exist once per process.
-void PrepareLibraries() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    av_log_set_callback(CaptureLog);
-    av_max_alloc(kMaxAllocationBytes);
-  });
-}
-
-std::string ErrorText(int error) {
-  std::array<char, AV_ERROR_MAX_STRING_SIZE> text{};
-  av_strerror(error, text.data(), text.size());
-  return text.data();
-}
-
-// A demuxer's name is a list: "mov,mp4,m4a,3gp,3g2,mj2".
-bool IsAllowed(const AVInputFormat* format) {
-  std::string_view names = format->name;
-  while (!names.empty()) {
-    const std::string_view one = names.substr(0, names.find(','));
-    if (std::find(std::begin(kDemuxers), std::end(kDemuxers), one) != std::end(kDemuxers)) return true;
-    names.remove_prefix(std::min(names.size(), one.size() + 1));
-  }
-  return false;
-}
-
-template <size_t N>
-std::string Join(const std::string_view (&names)[N]) {
-  std::string list;
-  for (std::string_view name : names) (list += name) += ',';
-  list.pop_back();
-  return list;
-}
-
-std::string AudioDecoders() {
-  std::string list;
-  void* position = nullptr;
-  while (const AVCodec* codec = av_codec_iterate(&position)) {
-    if (codec->type == AVMEDIA_TYPE_AUDIO && av_codec_is_decoder(codec) != 0) (list += codec->name) += ',';
-  }
-  if (!list.empty()) list.pop_back();
-  return list;
-}
-
-int RefuseToOpen(AVFormatContext* /*context*/, AVIOContext** /*io*/, const char* /*url*/, int /*flags*/,
-                 AVDictionary** /*options*/) {
-  return AVERROR(EACCES);
-}
-
-struct FormatClose {
-  void operator()(AVFormatContext* context) const { avformat_close_input(&context); }
-};
-struct CodecFree {
-  void operator()(AVCodecContext* context) const { avcodec_free_context(&context); }
-};
-struct AvioFree {
-  void operator()(AVIOContext* context) const {
-    av_freep(&context->buffer);
-    avio_context_free(&context);
-  }
-};
-struct PacketFree {
-  void operator()(AVPacket* packet) const { av_packet_free(&packet); }
-};
-struct FrameFree {
-  void operator()(AVFrame* frame) const { av_frame_free(&frame); }
-};
-
-// T: what a plane holds. scale maps to -1 .. 1; offset is subtracted first (unsigned samples).
-template <typename T>
-void AverageFrame(const AVFrame& frame, bool planar, double scale, double offset, std::vector<float>* mono) {
-  const int channels = frame.ch_layout.nb_channels;
-  const size_t at = mono->size();
-  mono->resize(at + static_cast<size_t>(frame.nb_samples));
-  for (int i = 0; i < frame.nb_samples; ++i) {
-    float sum = 0.0f;
-    for (int c = 0; c < channels; ++c) {
-      const uint8_t* plane = frame.extended_data[planar ? c : 0];
-      T value;
-      std::memcpy(&value, plane + sizeof(T) * static_cast<size_t>(planar ? i : i * channels + c), sizeof(T));
-      sum += CleanSample((static_cast<double>(value) - offset) * scale);
-    }
-    (*mono)[at + static_cast<size_t>(i)] = channels == 1 ? sum : sum / static_cast<float>(channels);
-  }
-}
-
-bool AppendFrame(const AVFrame& frame, std::vector<float>* mono) {
-  const auto format = static_cast<AVSampleFormat>(frame.format);
-  const bool planar = av_sample_fmt_is_planar(format) != 0;
-  switch (av_get_packed_sample_fmt(format)) {
-    case AV_SAMPLE_FMT_U8:
-      AverageFrame<uint8_t>(frame, planar, 0x1p-7, 128.0, mono);
-      return true;
-    case AV_SAMPLE_FMT_S16:
-      AverageFrame<int16_t>(frame, planar, 0x1p-15, 0.0, mono);
-      return true;
-    case AV_SAMPLE_FMT_S32:
-      AverageFrame<int32_t>(frame, planar, 0x1p-31, 0.0, mono);
-      return true;
-    case AV_SAMPLE_FMT_S64:
-      AverageFrame<int64_t>(frame, planar, 0x1p-63, 0.0, mono);
-      return true;
-    case AV_SAMPLE_FMT_FLT:
-      AverageFrame<float>(frame, planar, 1.0, 0.0, mono);
-      return true;
-    case AV_SAMPLE_FMT_DBL:
-      AverageFrame<double>(frame, planar, 1.0, 0.0, mono);
-      return true;
-    default:
-      return false;
-  }
-}
 
 class FfmpegSource final : public QueuedSource {
  public:
@@ -286,7 +130,7 @@ Status FfmpegSource::Failed(std::string_view what, int error) const {
                                                    "move the index with ffmpeg -i IN -c copy -movflags +faststart OUT",
                                                    name())};
   }
-  std::string detail = error != 0 ? ErrorText(error) : "";
+  std::string detail = error != 0 ? AvErrorText(error) : "";
   if (last_message_.text[0] != '\0') detail += (detail.empty() ? "" : "; ") + std::string(last_message_.text.data());
   return {StatusCode::kInvalidAudio,
           fmt::format("{}: {}{}{}{}; expected audio that FFmpeg decodes; check that the file plays, or "
@@ -311,9 +155,11 @@ Status FfmpegSource::Open() {
   VOXRT_RETURN_IF_ERROR(FindParameters());
   VOXRT_RETURN_IF_ERROR(OpenDecoder());
   VOXRT_ASSIGN_OR_RETURN(const bool any, Decode(&first_));
-  if (!any && (decode_errors_ > 0 || probe_score_ < kSureProbeScore))
-    return Failed("no audio in it could be decoded", 0);
   FillInfo();
+  const bool claims_audio = info_.duration_s > 0.0;
+  if (!any && (claims_audio || decode_errors_ > 0 || probe_score_ < kSureProbeScore)) {
+    return Failed("no audio in it could be decoded", 0);
+  }
   return {};
 }
 
@@ -339,23 +185,8 @@ Status FfmpegSource::Probe(const AVInputFormat** format) {
 Status FfmpegSource::OpenContainer() {
   const AVInputFormat* input = nullptr;
   VOXRT_RETURN_IF_ERROR(Probe(&input));
-  AVFormatContext* context = avformat_alloc_context();
-  if (context == nullptr)
-    return {StatusCode::kResourceExhausted, fmt::format("{}: no memory to open it; free some and try again", name())};
-  context->pb = avio_.get();
-  context->flags |= AVFMT_FLAG_CUSTOM_IO;
-  context->io_open = &RefuseToOpen;
-  context->opaque = &last_message_;
-  context->probesize = kStreamInfoBytes;
-  context->max_analyze_duration = kStreamInfoUs;
-  AVDictionary* options = nullptr;
-  av_dict_set(&options, "protocol_whitelist", "none", 0);
-  av_dict_set(&options, "format_whitelist", Join(kDemuxers).c_str(), 0);
-  av_dict_set(&options, "codec_whitelist", AudioDecoders().c_str(), 0);
-  const int error = avformat_open_input(&context, "", input, &options);  // frees the context when it fails
-  av_dict_free(&options);
+  const int error = OpenGuarded(input, avio_.get(), &last_message_, &format_);
   if (error < 0) return Failed(fmt::format("damaged or unsupported {} file", input->name), error);
-  format_.reset(context);
   return {};
 }
 
@@ -461,7 +292,7 @@ Status FfmpegSource::FeedDecoder() {
         ++decode_errors_;
         if (frames_ > 0) {  // else opening fails with a message of its own
           Log(LogLevel::kWarning, "{}: the input is damaged and ends early ({})", name(),
-              stuck ? "no progress" : ErrorText(error));
+              stuck ? "no progress" : AvErrorText(error));
         }
       }
       av_packet_unref(packet_.get());

@@ -283,6 +283,32 @@ TEST(FfmpegSource, CancelledInputIsCancelledNotDamaged) {
   }
 }
 
+// The header claims many samples of one byte each: the demuxer would build an index of them all.
+TEST(FfmpegSource, ClaimedCountsDoNotBecomeMemory) {
+  SKIP_WITHOUT_TOOLS();
+  const Encoded encoded("m4a", "-c:a aac -movflags +faststart");
+  ASSERT_TRUE(encoded.ok());
+  const Bytes good = test::FileBytes(encoded.path());
+  const auto find = [&](std::string_view name) {
+    const std::string_view text(reinterpret_cast<const char*>(good.data()), good.size());
+    return text.find(name);
+  };
+  const auto put = [](Bytes* bytes, size_t at, uint32_t value) {
+    for (size_t i = 0; i < 4; ++i) (*bytes)[at + i] = static_cast<std::byte>(value >> (24 - 8 * i));
+  };
+  ASSERT_NE(find("stsz"), std::string_view::npos);
+  ASSERT_NE(find("stsc"), std::string_view::npos);
+  for (uint32_t count : {50'000'000u, 0x7FFFFFFFu, 0xFFFFFFF0u}) {
+    Bytes hostile = good;
+    put(&hostile, find("stsz") + 8, 1);
+    put(&hostile, find("stsz") + 12, count);
+    put(&hostile, find("stsc") + 16, count);
+    const auto source = OpenReader(MemoryReader(hostile), "in", {});
+    ASSERT_FALSE(source.ok()) << "silence with success";
+    test::ExpectOneLine(source.status(), "in");
+  }
+}
+
 TEST(FfmpegSource, HostileListsOpenNothing) {
   if (!FfmpegBuiltIn()) GTEST_SKIP() << "built without FFmpeg";
   // A binary byte behind the text keeps the text check from refusing these first.

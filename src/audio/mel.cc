@@ -30,7 +30,7 @@ constexpr float kDynamicRange = 8.0f;  // decades below log_mel_max that are kep
 // Slaney's mel scale: linear below 1 kHz, logarithmic above.
 constexpr double kBreakHz = 1000.0;
 constexpr double kBreakMel = 15.0;
-const double kMelPerLogHz = 27.0 / std::log(6.4);
+constexpr double kMelPerLogHz = 27.0 / 1.8562979903656263;  // ln 6.4
 
 double HzToMel(double hz) {
   return hz < kBreakHz ? hz * 3.0 / 200.0 : kBreakMel + std::log(hz / kBreakHz) * kMelPerLogHz;

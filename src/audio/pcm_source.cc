@@ -19,6 +19,12 @@ constexpr size_t kBlockBytes = size_t{32} << 10;
 // The header with everything before the samples (pictures, comments) may be this long.
 constexpr size_t kMaxHeaderBytes = size_t{16} << 20;
 
+// Of the whole frames in so many bytes.
+double Duration(uint64_t bytes, SampleFormat format, int channels, int rate) {
+  const uint64_t frames = bytes / static_cast<uint64_t>(BytesPerSample(format) * channels);
+  return static_cast<double>(frames) / rate;
+}
+
 class RawSource final : public QueuedSource {
  public:
   RawSource(std::unique_ptr<ByteStream> stream, const SourceOptions& options)
@@ -28,8 +34,7 @@ class RawSource final : public QueuedSource {
         block_(kBlockBytes) {
     info_ = {"raw", SampleFormatName(options.raw->format), options.raw->rate, options.raw->channels, -1.0};
     if (const auto size = stream_->size()) {
-      const int frame_bytes = BytesPerSample(options.raw->format) * options.raw->channels;
-      info_.duration_s = static_cast<double>(*size / static_cast<uint64_t>(frame_bytes)) / options.raw->rate;
+      info_.duration_s = Duration(*size, options.raw->format, options.raw->channels, options.raw->rate);
     }
   }
   Status Start() { return SetRate(info_.rate); }
@@ -62,8 +67,7 @@ class WavSource final : public QueuedSource {
       bytes = std::min(bytes.value_or(UINT64_MAX), *size - scout.data_offset());
     }
     if (bytes.has_value()) {
-      const int frame_bytes = BytesPerSample(format.samples) * format.channels;
-      info_.duration_s = static_cast<double>(*bytes / static_cast<uint64_t>(frame_bytes)) / format.rate;
+      info_.duration_s = Duration(*bytes, format.samples, format.channels, format.rate);
     }
   }
   Status Start() { return SetRate(info_.rate); }

@@ -196,7 +196,7 @@ class Exporter {
       if (!status.ok()) return Status(status.code(), fmt::format("{}: {}", tensor.name, status.message()));
       done += line.source_bytes;
       report->tensors.push_back(std::move(line));
-      if (progress_) progress_(done, plan_.source_bytes);
+      if (progress_ && !progress_(done, plan_.source_bytes)) return Status(StatusCode::kCancelled, "cancelled");
     }
     if (checkpoint_.file_changed()) {  // parts of it would have been made from zeros
       return Status(StatusCode::kModelFileChanged,

@@ -247,6 +247,21 @@ TEST_F(ExportTest, NothingIsLeftBehindWhenItFails) {
   EXPECT_EQ(std::system(("test -z \"$(ls -A " + folder.path() + ")\"").c_str()), 0) << "files were left";
 }
 
+TEST_F(ExportTest, CancellingLeavesNothingBehind) {
+  const TempFolder folder;
+  const ExportOptions options = Quantized(Options(folder));
+  const auto checkpoint = Load(options.model_path);
+  int calls = 0;
+  auto report = WriteArtifact(options, *MakePlan(options, *checkpoint), *checkpoint, kProducer, [&](int64_t done, int64_t total) {
+    EXPECT_LE(done, total);
+    return ++calls < 5;
+  });
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(calls, 5);
+  EXPECT_EQ(std::system(("test -z \"$(ls -A " + folder.path() + ")\"").c_str()), 0) << "files were left";
+}
+
 TEST_F(ExportTest, ArtifactsAreNotExportedAgain) {
   const TempFolder folder;
   ASSERT_TRUE(Export(Options(folder)).ok());

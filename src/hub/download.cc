@@ -63,7 +63,7 @@ class Download {
     for (size_t i = 1; i < count; ++i) threads.emplace_back([this] { Work(); });
     Work();
     for (std::thread& thread : threads) thread.join();
-    const Status saved = part_->SaveState();
+    Status saved = part_->SaveState();
     *no_ranges = no_ranges_;
     if (!error_.ok()) return error_;
     return saved;
@@ -289,7 +289,7 @@ Status DownloadFile(const std::string& url, RemoteFile file, const std::string& 
   const auto size_on_disk = std::filesystem::file_size(path, ignored);
   const bool has_hash = !file.sha256.empty() || !file.git_sha1.empty();
   if (!ignored && has_hash && static_cast<int64_t>(size_on_disk) == file.size) {
-    const Status status = CheckFileHash(path, file, options.http.cancelled);
+    Status status = CheckFileHash(path, file, options.http.cancelled);
     if (status.ok() || status.code() == StatusCode::kCancelled) return status;
   }
   int64_t segment_bytes = options.segment_bytes;
@@ -300,7 +300,7 @@ Status DownloadFile(const std::string& url, RemoteFile file, const std::string& 
     part.reset();
     VOXRT_ASSIGN_OR_RETURN(part, PartFile::Open(path, identity));
     bool no_ranges = false;
-    const Status status = Download(url, file, part.get(), options).Run(&no_ranges);
+    Status status = Download(url, file, part.get(), options).Run(&no_ranges);
     if (no_ranges && segment_bytes < file.size) {
       segment_bytes = file.size;
       continue;
@@ -310,7 +310,7 @@ Status DownloadFile(const std::string& url, RemoteFile file, const std::string& 
   }
   if (options.progress) options.progress(file.size, file.size);
   VOXRT_RETURN_IF_ERROR(part->Sync());
-  const Status hash = CheckFileHash(part->part_path(), file, options.http.cancelled);
+  Status hash = CheckFileHash(part->part_path(), file, options.http.cancelled);
   if (hash.code() == StatusCode::kCancelled) return hash;
   if (!hash.ok()) {
     part->Discard();

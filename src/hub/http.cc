@@ -62,8 +62,8 @@ int OnProgress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 
 Result<std::unique_ptr<CURL, CurlDeleter>> MakeHandle(const std::string& url, const HttpOptions& options,
                                                       Transfer* transfer) {
-  static const CURLcode kGlobal = curl_global_init(CURL_GLOBAL_DEFAULT);
-  std::unique_ptr<CURL, CurlDeleter> curl(kGlobal == CURLE_OK ? curl_easy_init() : nullptr);
+  static const CURLcode started = curl_global_init(CURL_GLOBAL_DEFAULT);
+  std::unique_ptr<CURL, CurlDeleter> curl(started == CURLE_OK ? curl_easy_init() : nullptr);
   if (curl == nullptr) return Status(StatusCode::kInternal, "libcurl cannot be started");
   const bool https = url.starts_with("https://");
   if (!https && !url.starts_with("http://")) {

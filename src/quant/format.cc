@@ -102,8 +102,8 @@ float Dequantize(const HostLinear& weight, int64_t row, int64_t col) {
     }
     case FormatKind::kInt8: {
       const float scale = BF16ToF32(weight.scale[row * GroupsPerRow(weight) + GroupOf(weight, col)]);
-      const int code = static_cast<const int8_t*>(weight.data)[row * weight.cols + col];
-      return RoundToBF16(static_cast<float>(code) * scale);
+      const auto code = static_cast<float>(static_cast<const int8_t*>(weight.data)[row * weight.cols + col]);
+      return RoundToBF16(code * scale);
     }
   }
   return 0.0f;

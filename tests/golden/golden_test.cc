@@ -155,17 +155,8 @@ TEST_P(GoldenTest, DelayEmbeddingEqualsTheReference) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(static_cast<double>(got[i]), want.values[i], 5e-6) << i;
 }
 
-std::vector<std::string> BackendNames() {
-  std::vector<std::string> names;
-  for (const backend::BackendEntry& entry : backend::CompiledBackends()) {
-    if (entry.name != "cuda")
-      names.emplace_back(entry.name);  // bf16 activations: its own tolerances, tests/golden/golden_gpu_test.cc
-  }
-  return names;
-}
-
 INSTANTIATE_TEST_SUITE_P(AllBackends, GoldenTest,
-                         ::testing::Combine(::testing::ValuesIn(BackendNames()),
+                         ::testing::Combine(::testing::ValuesIn(voxrt::testing::HostBackends()),
                                             ::testing::Values(Case{"short", 6}, Case{"delay2", 2}, Case{"delay30", 30},
                                                               Case{"long", 6}, Case{"one_sample", 6}),
                                             ::testing::Values<int64_t>(1, 7, 200)),

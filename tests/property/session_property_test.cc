@@ -158,15 +158,7 @@ TEST_P(SessionProperty, SilenceHasTheRightLengthAndBadDelaysAreRefusedByName) {
   EXPECT_FALSE(engine_->NewSession({.delay_ms = -80}).ok());
 }
 
-std::vector<std::string> BackendNames() {
-  std::vector<std::string> names;
-  for (const backend::BackendEntry& entry : backend::CompiledBackends()) {
-    if (entry.name != "cuda") names.emplace_back(entry.name);
-  }
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(AllBackends, SessionProperty, ::testing::ValuesIn(BackendNames()),
+INSTANTIATE_TEST_SUITE_P(AllBackends, SessionProperty, ::testing::ValuesIn(testing::HostBackends()),
                          [](const auto& param) { return param.param; });
 
 }  // namespace

@@ -3,13 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 
+#include "backend/registry.h"
 #include "quant/dtype.h"
 #include "weights/safetensors.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define VOXRT_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define VOXRT_SANITIZED 1
+#endif
+#endif
+#ifndef VOXRT_SANITIZED
+#define VOXRT_SANITIZED 0
+#endif
 
 namespace voxrt::testing {
 namespace {
@@ -63,33 +74,15 @@ std::vector<float> ReadClip(const std::string& path) {
   return samples;
 }
 
-std::vector<std::string> NormalisedWords(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isspace(byte) != 0) {
-      if (!words.back().empty()) words.emplace_back();
-    } else if (std::isalnum(byte) != 0 || c == '\'') {
-      words.back() += static_cast<char>(std::tolower(byte));
-    }
+std::vector<std::string> HostBackends() {
+  std::vector<std::string> names;
+  const bool has_cpu =
+      std::ranges::any_of(backend::CompiledBackends(), [](const auto& entry) { return entry.name == "cpu"; });
+  for (const backend::BackendEntry& entry : backend::CompiledBackends()) {
+    if (entry.name == "cuda" || (VOXRT_SANITIZED && has_cpu && entry.name == "ref")) continue;
+    names.emplace_back(entry.name);
   }
-  if (words.back().empty()) words.pop_back();
-  return words;
-}
-
-int WordErrors(const std::vector<std::string>& reference, const std::vector<std::string>& hypothesis) {
-  std::vector<int> row(hypothesis.size() + 1);
-  for (size_t j = 0; j < row.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= reference.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j < row.size(); ++j) {
-      const int substituted = diagonal + (reference[i - 1] == hypothesis[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
+  return names;
 }
 
 }  // namespace voxrt::testing

@@ -90,18 +90,20 @@ backend::SessionStateSpec SmallState(int64_t encoder_window, int64_t decoder_win
           .conv_channels = {16, 24}};
 }
 
-std::unique_ptr<Rig> Rig::Open(const std::string& backend, const backend::SessionStateSpec& state, std::string* why) {
-  static std::map<std::string, std::shared_ptr<backend::Device>> opened;
-  if (opened.count(backend) == 0) {
-    auto device = backend::OpenDevice(backend, {});
+std::unique_ptr<Rig> Rig::Open(const std::string& backend, const backend::SessionStateSpec& state, std::string* why,
+                               int threads) {
+  static std::map<std::pair<std::string, int>, std::shared_ptr<backend::Device>> opened;
+  const std::pair key(backend, threads);
+  if (opened.count(key) == 0) {
+    auto device = backend::OpenDevice(backend, {.ordinal = 0, .threads = threads});
     if (!device.ok()) {
       *why = device.status().message();
       return nullptr;
     }
-    opened[backend] = std::move(device).value();
+    opened[key] = std::move(device).value();
   }
   auto rig = std::make_unique<Rig>();
-  rig->device_ = opened[backend];
+  rig->device_ = opened[key];
   rig->ResetState(state);
   return rig;
 }

@@ -57,8 +57,9 @@ backend::SessionStateSpec SmallState(int64_t encoder_window, int64_t decoder_win
 class Rig {
  public:
   // Empty pointer and the reason in *why where the device cannot be opened.
-  static std::unique_ptr<Rig> Open(const std::string& backend, const backend::SessionStateSpec& state,
-                                   std::string* why);
+  // `threads` as in DeviceOptions.
+  static std::unique_ptr<Rig> Open(const std::string& backend, const backend::SessionStateSpec& state, std::string* why,
+                                   int threads = 0);
 
   backend::Device& device() { return *device_; }
   backend::SessionState& state() { return *state_; }

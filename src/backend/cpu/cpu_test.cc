@@ -13,6 +13,7 @@
 #include "backend/stream.h"
 #include "hwy/targets.h"
 #include "support/rig.h"
+#include "support/tolerance.h"
 #include "support/weights.h"
 
 namespace voxrt::backend {
@@ -113,6 +114,38 @@ TEST_P(CpuBackend, LinearEqualsRefForEveryStoredTypeShapeAndEpilogue) {
           SCOPED_TRACE(testing::Message() << n << "x" << k << " rows " << rows);
           ExpectNear(results[0], results[1], tolerance);
         }
+      }
+    }
+  }
+}
+
+TEST_P(CpuBackend, QuantizedLinearEqualsRefAndARowHasTheSameBitsInEveryBatch) {
+  auto cpu = Open("cpu", test::SmallState(4, 4));
+  auto ref = Open("ref", test::SmallState(4, 4));
+  Random random(7);
+  for (const Format& format : test::AllFormats()) {
+    if (format.kind == FormatKind::kFloat) continue;
+    for (auto [n, k] : {std::pair{7, 96}, {24, 256}, {16, 512}, {5, 37}}) {
+      if (!test::Fits(format, n, k)) continue;
+      SCOPED_TRACE(testing::Message() << FormatName(format) << " " << n << "x" << k);
+      const TestWeight w(format, n, k, true, random);
+      const auto on_cpu = Prepare(*cpu, {&w});
+      const auto on_ref = Prepare(*ref, {&w});
+      const Matrix x = random.Normals(20, k);
+      const auto multiply = [&](Rig& rig, const PreparedLinear& weight, const Matrix& in) {
+        const View v = rig.Put(in, DType::kF32, 3);
+        const View out = rig.Poisoned(in.rows, weight.rows(), DType::kF32, 1);
+        rig.Run(nullptr, nullptr, [&](Stream& s) { s.Linear({.x = v, .weight = &weight, .out = out}); });
+        return rig.Get(out);
+      };
+      const Matrix got = multiply(*cpu, *on_cpu, x);
+      const Matrix expected = multiply(*ref, *on_ref, x);
+      const Matrix tolerance = test::LinearTolerance(x, w);
+      for (size_t i = 0; i < got.values.size(); ++i) {
+        ASSERT_NEAR(got.values[i], expected.values[i], tolerance.values[i]) << i;
+      }
+      for (int64_t count : {1, 2, 3, 4, 8}) {
+        EXPECT_TRUE(SameBits(multiply(*cpu, *on_cpu, x.Rows(11, count)), got.Rows(11, count))) << count;
       }
     }
   }

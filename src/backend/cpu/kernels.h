@@ -53,19 +53,29 @@ struct WorkerScratch {
   Scratch weights;  // a block of weights widened to fp32
   Scratch x;        // input rows padded to whole vectors
   Scratch normed;   // input rows after the norm
+  Scratch codes;    // input rows as int8
   Scratch lanes;    // arg-max state, attention tiles
 };
 
-// Rows [n_begin, n_end) of one weight matrix times all activation rows.
+// Rows [n_begin, n_end) of one weight matrix times all activation rows. The matrix in the storage of
+// docs/model.md 12.7, but kInt4Tile: codes in the order of kInt4, scales and zeros apart. `pair` members: the up rows
+// of the gate/up product, or null.
 struct LinearJob {
-  const void* weight = nullptr;  // [.., cols] row-major
-  const void* pair = nullptr;    // up rows of the gate/up product, or null
-  quant::DType dtype = quant::DType::kBF16;
+  quant::Format format = {};
+  const void* weight = nullptr;
+  const void* pair = nullptr;
+  const uint16_t* scale = nullptr;  // [weight rows, groups] bf16
+  const uint16_t* pair_scale = nullptr;
+  const uint16_t* zero = nullptr;  // likewise, kInt4Tile only
+  const uint16_t* pair_zero = nullptr;
+  const float* sums = nullptr;  // [weight rows] WeightSum, formats with int8 activations only
+  const float* pair_sums = nullptr;
   int64_t cols = 0;
   int64_t n_begin = 0;
   int64_t n_end = 0;
   const float* x = nullptr;  // [rows, cols]
   int64_t x_stride = 0;
+  const std::byte* quantized = nullptr;  // instead of x: [rows, QuantizedRowBytes(cols)] by QuantizeRow
   int64_t rows = 0;
   const float* bias = nullptr;       // [weight rows] or null
   const float* pair_bias = nullptr;  // likewise, of the up rows
@@ -78,6 +88,18 @@ struct LinearJob {
   int32_t index_base = 0;  // index of weight row 0
 };
 void RunLinear(const LinearJob& job, WorkerScratch& scratch);
+// What RunLinear chooses between besides stored floats.
+void RunLinearInteger(const LinearJob& job, WorkerScratch& scratch);
+void RunLinearDequantized(const LinearJob& job, WorkerScratch& scratch);
+
+// A row of int8 activations (docs/model.md 12.3) in the order that weights of `kind` are met.
+int64_t QuantizedRowBytes(int64_t cols);
+void QuantizeRow(const float* x, int64_t cols, quant::FormatKind kind, std::byte* out);
+// sum over columns of scale * code of a row (one scale per row: of code alone), rounded once: what the zero point
+// multiplies.
+float WeightSum(const LinearJob& job, int64_t row);
+// A quantized weight row of `job` as quant::Dequantize gives it.
+void DequantizeRow(const LinearJob& job, int64_t row, float* out);
 
 // out = x / sqrt(mean(x^2) + epsilon) * gain (* scale).
 void RmsNormRow(const float* x, const float* gain, const float* scale, float epsilon, int64_t cols, float* out);

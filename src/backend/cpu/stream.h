@@ -69,8 +69,9 @@ class CpuStream : public Stream {
 
   void RunWorkers(Job job);
   void RunLinearOp(const Input& input, const CpuLinear& weight, const Output& output);
-  // Rows ready for the kernel: normalised into the worker's scratch where that is still to be done.
-  View PrepareRows(const Input& input, int worker);
+  void PrepareRow(const Input& input, const CpuLinear& weight, int64_t row, float* normed, std::byte* codes) const;
+  void PrepareRows(const Input& input, const CpuLinear& weight, WorkerScratch& scratch, LinearJob& job);
+  void PrepareManyRows(const Input& input, const CpuLinear& weight);
   void NormRow(const Input& input, int64_t row, float* out) const;
   void RopeColumns(const RopeStoreKvArgs& args, int64_t head_begin, int64_t head_end, int64_t row_begin,
                    int64_t row_end);
@@ -88,6 +89,7 @@ class CpuStream : public Stream {
   TapSink* sink_ = nullptr;
   std::vector<std::unique_ptr<WorkerScratch>> scratch_;  // [workers]
   Scratch frames_;                                       // gathered convolution frames
+  Scratch codes_;                                        // many activation rows as int8
   std::vector<float> best_value_;                        // [workers][rows]
   std::vector<int32_t> best_index_;                      // [workers][rows]
 };

@@ -34,13 +34,6 @@ Range Within(const Range& range, const CpuLinear::Block& block) {
           std::clamp<int64_t>(range.end - block.row_begin, 0, block.weight.rows)};
 }
 
-void SetWeight(const CpuLinear::Block& block, LinearJob& job) {
-  job.weight = block.weight.data;
-  job.dtype = block.weight.format.dtype;
-  job.cols = block.weight.cols;
-  job.bias = block.bias;
-}
-
 }  // namespace
 
 void CpuStream::NormRow(const Input& input, int64_t row, float* out) const {
@@ -52,53 +45,86 @@ void CpuStream::NormRow(const Input& input, int64_t row, float* out) const {
   RmsNormRow(RowF32(input.x, source), RowF32(input.gain, 0), scale, input.epsilon, input.x.cols, out);
 }
 
-View CpuStream::PrepareRows(const Input& input, int worker) {
-  if (input.gain.empty()) return input.x;
-  const int64_t rows = input.rows;
-  if (rows > kPrivateRows) return input.normed;
-  const int64_t cols = input.x.cols;
-  float* out = scratch_[static_cast<size_t>(worker)]->normed.Get<float>(rows * cols);
-  for (int64_t r = 0; r < rows; ++r) NormRow(input, r, out + r * cols);
-  return {out, quant::DType::kF32, rows, cols, cols};
+// One activation row in the form the weight takes: fp32, or int8 codes.
+void CpuStream::PrepareRow(const Input& input, const CpuLinear& weight, int64_t row, float* normed,
+                           std::byte* codes) const {
+  const float* x = RowF32(input.x, row);
+  if (!input.gain.empty()) {
+    NormRow(input, row, normed);
+    x = normed;
+  }
+  if (codes != nullptr) QuantizeRow(x, weight.cols(), weight.format().kind, codes);
+}
+
+// Few rows are prepared by each worker for itself, which is cheaper than a barrier; many were prepared before (row by
+// row over all workers). Sets the job's activations.
+void CpuStream::PrepareRows(const Input& input, const CpuLinear& weight, WorkerScratch& scratch, LinearJob& job) {
+  const bool quantized = weight.format().int8_activations;
+  const int64_t cols = weight.cols();
+  const int64_t row_bytes = QuantizedRowBytes(cols);
+  job.x = RowF32(input.x, 0);
+  job.x_stride = input.x.stride;
+  if (input.gain.empty() && !quantized) return;
+  if (input.rows > kPrivateRows) {
+    if (!input.gain.empty()) {
+      job.x = RowF32(input.normed, 0);
+      job.x_stride = input.normed.stride;
+    }
+    job.quantized = quantized ? codes_.Get<std::byte>(input.rows * row_bytes) : nullptr;
+    return;
+  }
+  std::byte* codes = quantized ? scratch.codes.Get<std::byte>(input.rows * row_bytes) : nullptr;
+  float* normed = input.gain.empty() ? nullptr : scratch.normed.Get<float>(input.rows * cols);
+  for (int64_t r = 0; r < input.rows; ++r) {
+    PrepareRow(input, weight, r, normed + r * cols, quantized ? codes + r * row_bytes : nullptr);
+  }
+  job.quantized = codes;
+  if (normed == nullptr) return;
+  job.x = normed;
+  job.x_stride = cols;
+}
+
+void CpuStream::PrepareManyRows(const Input& input, const CpuLinear& weight) {
+  const bool quantized = weight.format().int8_activations;
+  if ((input.gain.empty() && !quantized) || input.rows <= kPrivateRows) return;
+  const int64_t row_bytes = QuantizedRowBytes(weight.cols());
+  std::byte* codes = quantized ? codes_.Get<std::byte>(input.rows * row_bytes) : nullptr;
+  ForRows(input.rows, weight.cols(), [&](int64_t r) {
+    PrepareRow(input, weight, r, input.gain.empty() ? nullptr : RowF32(input.normed, r),
+               quantized ? codes + r * row_bytes : nullptr);
+  });
 }
 
 void CpuStream::RunLinearOp(const Input& input, const CpuLinear& weight, const Output& output) {
-  const bool pair = output.pair;
   const int64_t rows = input.rows;
-  const int64_t out_rows = pair ? weight.rows() / 2 : weight.rows();
+  const int64_t out_rows = output.pair ? weight.rows() / 2 : weight.rows();
   if (rows == 0) return;
-  if (!input.gain.empty() && rows > kPrivateRows) {
-    VOXRT_CHECK(input.normed.rows >= rows && input.normed.cols == input.x.cols &&
-                input.normed.dtype == quant::DType::kF32);
-    ForRows(rows, input.x.cols, [&](int64_t r) { NormRow(input, r, RowF32(input.normed, r)); });
-  }
+  PrepareManyRows(input, weight);
   const int64_t unit = output.rope != nullptr ? output.rope->shape.head_dim : kSplitUnit;
   RunWorkers([&](int worker, int workers) {
     const Range range = Split(out_rows, unit, worker, workers);
-    const View x = PrepareRows(input, worker);
-    LinearJob job{.x = RowF32(x, 0), .x_stride = x.stride, .rows = rows, .out_stride = output.out.stride};
-    job.epilogue = output.epilogue;
+    WorkerScratch& scratch = *scratch_[static_cast<size_t>(worker)];
+    LinearJob job{.rows = rows, .out_stride = output.out.stride, .epilogue = output.epilogue};
     if (output.arg_max) {
       job.best_value = best_value_.data() + worker * rows;
       job.best_index = best_index_.data() + worker * rows;
       std::fill_n(job.best_value, rows, -std::numeric_limits<float>::infinity());
       std::fill_n(job.best_index, rows, std::numeric_limits<int32_t>::max());
     }
-    const size_t blocks = pair ? 1 : weight.blocks().size();
+    if (range.begin >= range.end) return;
+    PrepareRows(input, weight, scratch, job);
+    const size_t blocks = output.pair ? 1 : weight.blocks().size();
     for (size_t i = 0; i < blocks; ++i) {
       const CpuLinear::Block& block = weight.blocks()[i];
       const Range part = Within(range, block);
       if (part.begin >= part.end) continue;
       SetWeight(block, job);
-      if (pair) {
-        job.pair = weight.blocks()[1].weight.data;
-        job.pair_bias = weight.blocks()[1].bias;
-      }
+      if (output.pair) SetPair(weight.blocks()[1], job);
       job.n_begin = part.begin;
       job.n_end = part.end;
       job.out = output.out.empty() ? nullptr : RowF32(output.out, 0) + block.row_begin;
       job.index_base = static_cast<int32_t>(block.row_begin);
-      RunLinear(job, *scratch_[static_cast<size_t>(worker)]);
+      RunLinear(job, scratch);
     }
     if (output.rope != nullptr) RopeColumns(*output.rope, range.begin / unit, range.end / unit, 0, rows);
   });

@@ -14,6 +14,16 @@
 #include "backend/cpu/kernels.h"
 #include "hwy/highway.h"
 
+// Highway 1.0.3 asks the processor for AVX512_VNNI before it chooses AVX3_DL, but does not tell the compiler.
+#if HWY_TARGET == HWY_AVX3_DL && !defined(VOXRT_TARGET_STR_WITH_VNNI)
+#define VOXRT_TARGET_STR_WITH_VNNI \
+  HWY_TARGET_STR_AVX3 ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq,avx512vnni"
+#endif
+#if HWY_TARGET == HWY_AVX3_DL
+#undef HWY_TARGET_STR
+#define HWY_TARGET_STR VOXRT_TARGET_STR_WITH_VNNI
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace voxrt::backend::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;

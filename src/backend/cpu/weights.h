@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/cpu/kernels.h"
 #include "backend/linear.h"
 #include "base/status.h"
 
@@ -16,20 +17,35 @@ class CpuLinear : public PreparedLinear {
  public:
   struct Block {
     quant::HostLinear weight;
-    const float* bias = nullptr;  // [weight.rows] or null
-    int64_t row_begin = 0;        // of its first row in the stacked matrix
+    const float* bias = nullptr;     // [weight.rows] or null
+    const uint16_t* zero = nullptr;  // [weight.rows, groups], kInt4Tile only
+    const float* sums = nullptr;     // [weight.rows] sum of scale * code, formats with int8 activations only
+    int64_t row_begin = 0;           // of its first row in the stacked matrix
   };
 
   static Result<std::unique_ptr<CpuLinear>> Make(const LinearSpec& spec);
   CpuLinear(int64_t rows, int64_t cols, LinearRole role) : PreparedLinear(rows, cols, role) {}
 
   const std::vector<Block>& blocks() const { return blocks_; }
+  // Of the first block; all blocks take the same form of activations.
+  const quant::Format& format() const { return blocks_.front().weight.format; }
   // Row `row` of the stacked matrix as fp32: the token table.
   void ReadRow(int64_t row, float* out) const;
 
  private:
+  void PrepareBlock(Block& block);
+  void UntileBlock(Block& block);
+
   std::vector<Block> blocks_;
+  std::vector<std::unique_ptr<float[]>> sums_;
+  std::vector<std::unique_ptr<uint8_t[]>> codes_;    // of untiled blocks
+  std::vector<std::unique_ptr<uint16_t[]>> scales_;  // likewise: scales, then zeros
 };
+
+// The format part of a kernel's job: weight, scales, zeros, sums, bias of `block` (or as the pair of a gate/up
+// product).
+void SetWeight(const CpuLinear::Block& block, LinearJob& job);
+void SetPair(const CpuLinear::Block& block, LinearJob& job);
 
 // A convolution of kernel 3 is a linear layer over gathered frames: its weight rows [in, 3] are used as they are
 // stored.
