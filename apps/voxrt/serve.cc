@@ -12,6 +12,7 @@
 #include "options.h"
 #include "server/capacity.h"
 #include "server/http/credentials.h"
+#include "server/protocol/events.h"
 #include "server/server.h"
 
 namespace voxrt::app {
