@@ -1,5 +1,6 @@
-// BatchPlan: which rows of a call belong to which session, their positions and tokens. Plain arrays built on the host by the
-// scheduler, copied by Stream::SetPlan, identical for all backends. Every value that changes from tick to tick is in here.
+// BatchPlan: which rows of a call belong to which session, their positions and tokens. Plain arrays built on the host
+// by the scheduler, copied by Stream::SetPlan, identical for all backends. Every value that changes from tick to tick
+// is in here.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,12 @@ namespace voxrt::backend {
 
 // The rows of one session in a call: consecutive rows at consecutive positions.
 struct PlanGroup {
-  int32_t slot = 0;        // session state slot, 0 <= slot < SessionStateSpec::max_sessions
-  int32_t row_begin = 0;   // first row in the call
-  int32_t row_count = 0;   // >= 1
-  int64_t first_index = 0; // index of the first row in the session's sequence (0 at reset); cache slot = index mod capacity.
-                           // Rows of earlier calls with index in [max(0, i - window + 1), first_index) are in the cache.
+  int32_t slot = 0;       // session state slot, 0 <= slot < SessionStateSpec::max_sessions
+  int32_t row_begin = 0;  // first row in the call
+  int32_t row_count = 0;  // >= 1
+  int64_t first_index =
+      0;  // index of the first row in the session's sequence (0 at reset); cache slot = index mod capacity.
+          // Rows of earlier calls with index in [max(0, i - window + 1), first_index) are in the cache.
 };
 
 // A call has two plans: one over encoder rows (50 Hz; 4 a tick) and one over decoder rows (12.5 Hz; 1 a tick).

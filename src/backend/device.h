@@ -1,5 +1,6 @@
 // Device: opens hardware, owns memory, prepares weights. Thread-safe and immutable after Open.
-// This header, stream.h, linear.h, view.h, batch_plan.h and compose.h are the whole contract between model and backends.
+// This header, stream.h, linear.h, view.h, batch_plan.h and compose.h are the whole contract between model and
+// backends.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,9 @@ struct DeviceOptions {
 };
 
 struct DeviceInfo {
-  std::string backend;      // "ref", "cpu", "cuda"
-  std::string description;  // "AVX-512 (2 threads)", "NVIDIA H200, 132 SMs"
-  int64_t memory_bytes = 0; // device memory in all, 0 = host memory
+  std::string backend;       // "ref", "cpu", "cuda"
+  std::string description;   // "AVX-512 (2 threads)", "NVIDIA H200, 132 SMs"
+  int64_t memory_bytes = 0;  // device memory in all, 0 = host memory
   int64_t memory_free_bytes = 0;
   // Element type of activations between operations (q/k/v, attention output, FFN hidden, adapter hidden). The residual
   // stream and logits are always F32.
@@ -51,11 +52,11 @@ struct KvSpec {
   int layers = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  int64_t window = 0;          // a row sees itself and window - 1 earlier rows
-  int64_t max_rows = 1;        // most rows of one session in one call that must not evict each other (speculation included);
-                               // ring capacity is at least window - 1 + max_rows
-  quant::DType dtype = quant::DType::kF32;  // kF32, kBF16 or kI8 (scale per row and head). Attention sees K and V as stored,
-                                            // its own call's rows included
+  int64_t window = 0;    // a row sees itself and window - 1 earlier rows
+  int64_t max_rows = 1;  // most rows of one session in one call that must not evict each other (speculation included);
+                         // ring capacity is at least window - 1 + max_rows
+  quant::DType dtype = quant::DType::kF32;  // kF32, kBF16 or kI8 (scale per row and head). Attention sees K and V as
+                                            // stored, its own call's rows included
 };
 
 struct SessionStateSpec {
@@ -70,20 +71,21 @@ struct SessionStateSpec {
 class SessionState {
  public:
   virtual ~SessionState() = default;
-  // Back to the state before the first sample (counters are the caller's; caches need no clearing, conv tails become 0).
+  // Back to the state before the first sample (counters are the caller's; caches need no clearing, conv tails become
+  // 0).
   virtual void Clear(int slot) = 0;
   // Makes room for rows with index < end (rings stop growing at capacity). kResourceExhausted when memory is out.
   virtual Status Reserve(int slot, KvId kv, int64_t end) = 0;
   // Gives the slot's memory back.
   virtual void Release(int slot) = 0;
-  virtual int64_t BytesNow(int slot) const = 0;   // device bytes held by the slot
-  virtual int64_t BytesAtMost() const = 0;        // of one slot, rings full
+  virtual int64_t BytesNow(int slot) const = 0;  // device bytes held by the slot
+  virtual int64_t BytesAtMost() const = 0;       // of one slot, rings full
 };
 
 struct StreamSpec {
   int64_t max_encoder_rows = 4;  // most rows of PlanId::kEncoder in one call
   int64_t max_decoder_rows = 1;
-  SessionState* state = nullptr; // the state its operations work on; outlives the stream
+  SessionState* state = nullptr;  // the state its operations work on; outlives the stream
 };
 
 class Device {
@@ -97,7 +99,8 @@ class Device {
   virtual Result<std::unique_ptr<PreparedConv>> PrepareConv(const ConvSpec& spec) = 0;
 
   virtual Result<std::unique_ptr<Buffer>> Allocate(int64_t rows, int64_t cols, quant::DType dtype) = 0;
-  // Copies host rows (dense, the buffer's dtype) into the buffer's rows [row_begin, row_begin + rows); blocking, for load time.
+  // Copies host rows (dense, the buffer's dtype) into the buffer's rows [row_begin, row_begin + rows); blocking, for
+  // load time.
   virtual Status Write(const View& destination, const void* source) = 0;
   virtual Result<std::unique_ptr<SessionState>> CreateSessionState(const SessionStateSpec& spec) = 0;
   virtual Result<std::unique_ptr<Stream>> CreateStream(const StreamSpec& spec) = 0;

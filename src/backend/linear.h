@@ -10,8 +10,8 @@
 
 namespace voxrt::backend {
 
-// Rows of one stored weight inside a PreparedLinear. Borrowed memory that outlives the PreparedLinear; a backend may use it
-// in place (never copying) or repack it.
+// Rows of one stored weight inside a PreparedLinear. Borrowed memory that outlives the PreparedLinear; a backend may
+// use it in place (never copying) or repack it.
 struct LinearBlock {
   quant::HostLinear weight;
   std::span<const float> bias;  // [weight.rows] or empty
@@ -55,7 +55,7 @@ struct ConvSpec {
   quant::DType dtype = quant::DType::kBF16;
   int64_t out_channels = 0;
   int64_t in_channels = 0;
-  int stride = 1;              // 1 or 2
+  int stride = 1;  // 1 or 2
   std::span<const float> bias;
 };
 

@@ -4,10 +4,10 @@
 //   stream.Run({RunKind::kDecode, 0, rows, heads}, [&](Stream& s) { s.Embed(...); s.AttentionInput(...); ... });
 //   Status status = stream.Readback(tokens, host);
 //
-// Rules. Operations return nothing: misuse is CHECKed, device failures are sticky and come out of Sync/Readback. Arguments of
-// operations depend on the RunKey alone; everything that changes from call to call is read from the plans. The content of a
-// View that is not read back, tapped or session state is undefined after Run. Results of a row depend on its session alone:
-// not on other rows, batch size, chunking or timing (same bits). One thread at a time.
+// Rules. Operations return nothing: misuse is CHECKed, device failures are sticky and come out of Sync/Readback.
+// Arguments of operations depend on the RunKey alone; everything that changes from call to call is read from the plans.
+// The content of a View that is not read back, tapped or session state is undefined after Run. Results of a row depend
+// on its session alone: not on other rows, batch size, chunking or timing (same bits). One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ enum class RunKind : uint8_t {
   kDecode,    // decoder only (prompt, catch-up, speculation)
 };
 
-// What a recorded list of operations depends on. Views passed to operations may have been made for the largest key: a backend
-// may round row counts up to a bucket and compute rows that nobody reads.
+// What a recorded list of operations depends on. Views passed to operations may have been made for the largest key: a
+// backend may round row counts up to a bucket and compute rows that nobody reads.
 struct RunKey {
   RunKind kind = RunKind::kLiveTick;
   int64_t encoder_rows = 0;
@@ -75,7 +75,7 @@ struct RmsNormArgs {
   View gain;    // F32 [1, dim]
   View scales;  // empty, or F32 [delays, dim]
   float epsilon = 1e-5f;
-  View out;     // F32 or activation type
+  View out;  // F32 or activation type
 };
 
 struct AttentionShape {
@@ -84,9 +84,10 @@ struct AttentionShape {
   int head_dim = 0;
 };
 
-// Rotates q and k of qkv [rows, (heads + 2 kv_heads) head_dim] in place by the plan's phases, and makes k and v of these rows
-// available to WindowAttention of the same layer and call. Whether they are stored in the ring now or by WindowAttention is the
-// backend's business: a call may have more rows than the ring has spare slots, then keys of the call are read from qkv.
+// Rotates q and k of qkv [rows, (heads + 2 kv_heads) head_dim] in place by the plan's phases, and makes k and v of
+// these rows available to WindowAttention of the same layer and call. Whether they are stored in the ring now or by
+// WindowAttention is the backend's business: a call may have more rows than the ring has spare slots, then keys of the
+// call are read from qkv.
 struct RopeStoreKvArgs {
   PlanId plan = PlanId::kEncoder;
   int layer = 0;
@@ -95,8 +96,8 @@ struct RopeStoreKvArgs {
   View qkv;
 };
 
-// Causal sliding-window attention of every row over its session's cached rows and its own call's rows (itself included):
-// indices [max(0, i - window + 1), i]. Scale 1 / sqrt(head_dim). After it the call's K/V are in the ring.
+// Causal sliding-window attention of every row over its session's cached rows and its own call's rows (itself
+// included): indices [max(0, i - window + 1), i]. Scale 1 / sqrt(head_dim). After it the call's K/V are in the ring.
 struct WindowAttentionArgs {
   PlanId plan = PlanId::kEncoder;
   int layer = 0;
@@ -105,8 +106,9 @@ struct WindowAttentionArgs {
   View out;  // [rows, heads * head_dim]
 };
 
-// Causal convolution of kernel 3 over frames, one session after another, with GELU. x has rows_per_plan_row rows for each row of
-// the kEncoder plan; out has x.rows / stride. The last tail_rows() input frames of each session become its new tail.
+// Causal convolution of kernel 3 over frames, one session after another, with GELU. x has rows_per_plan_row rows for
+// each row of the kEncoder plan; out has x.rows / stride. The last tail_rows() input frames of each session become its
+// new tail.
 struct CausalConv1dArgs {
   int index = 0;  // which tail of the session state: 0 or 1
   const PreparedConv* weight = nullptr;
@@ -120,8 +122,8 @@ struct ElementwiseArgs {  // Gelu: out = gelu(x). Add: out += x. Copy: out = x w
   View out;
 };
 
-// Index of the largest logit of each row (lowest index on a tie) to out [rows, 1] I32, and to the device token of the slot that
-// owns kDecoder row head_rows[r].
+// Index of the largest logit of each row (lowest index on a tie) to out [rows, 1] I32, and to the device token of the
+// slot that owns kDecoder row head_rows[r].
 struct ArgMaxArgs {
   View logits;  // F32 [head rows, vocab]
   View out;     // I32 [head rows, 1]
@@ -135,7 +137,7 @@ struct AttentionInputArgs {
   int layer = 0;
   AttentionShape shape;
   RopePairing pairing = RopePairing::kAdjacent;
-  View x;       // F32 [rows, dim]
+  View x;  // F32 [rows, dim]
   View gain;
   float epsilon = 1e-5f;
   const PreparedLinear* qkv_weight = nullptr;
@@ -165,9 +167,10 @@ struct FeedForwardInputArgs {
   View hidden;
 };
 
-// For i in head_rows: token[i] = ArgMax(Linear(RmsNorm(x[head_rows[i]]))); logits are stored only where the view is given.
+// For i in head_rows: token[i] = ArgMax(Linear(RmsNorm(x[head_rows[i]]))); logits are stored only where the view is
+// given.
 struct HeadArgs {
-  View x;       // F32 [decoder rows, dim]
+  View x;  // F32 [decoder rows, dim]
   View gain;
   float epsilon = 1e-5f;
   const PreparedLinear* weight = nullptr;
@@ -176,8 +179,8 @@ struct HeadArgs {
   View token;   // I32 [head rows, 1]
 };
 
-// Receives named intermediate results on the host: for tests and parity tools. Names: "mel", "conv", "encoder", "adapter",
-// "decoder" (before the final norm), "logits"; "encoder.N" / "decoder.N" after layer N.
+// Receives named intermediate results on the host: for tests and parity tools. Names: "mel", "conv", "encoder",
+// "adapter", "decoder" (before the final norm), "logits"; "encoder.N" / "decoder.N" after layer N.
 class TapSink {
  public:
   virtual ~TapSink() = default;

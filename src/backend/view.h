@@ -1,4 +1,5 @@
-// View: a non-owning rank-2 window on device memory. Heads and taps of a convolution are arguments of operations, not dimensions.
+// View: a non-owning rank-2 window on device memory. Heads and taps of a convolution are arguments of operations, not
+// dimensions.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,8 @@ struct View {
   View Rows(int64_t begin, int64_t count) const { return {row_bytes(begin), dtype, count, cols, stride}; }
   // Columns [begin, begin + count).
   View Cols(int64_t begin, int64_t count) const {
-    return {static_cast<std::byte*>(data) + static_cast<size_t>(begin) * quant::DTypeBytes(dtype), dtype, rows, count, stride};
+    return {static_cast<std::byte*>(data) + static_cast<size_t>(begin) * quant::DTypeBytes(dtype), dtype, rows, count,
+            stride};
   }
 };
 

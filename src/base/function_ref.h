@@ -1,4 +1,5 @@
-// FunctionRef<R(Args...)>: a non-owning reference to a callable, for parameters that are called before the function returns.
+// FunctionRef<R(Args...)>: a non-owning reference to a callable, for parameters that are called before the function
+// returns.
 #pragma once
 
 #include <memory>

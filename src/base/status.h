@@ -1,5 +1,5 @@
-// Status and Result<T>: how everything that comes from outside (files, network, flags, devices, memory) reports failure.
-// A message says what was found, what was expected and what to do, in one line without a final full stop.
+// Status and Result<T>: how everything that comes from outside (files, network, flags, devices, memory) reports
+// failure. A message says what was found, what was expected and what to do, in one line without a final full stop.
 #pragma once
 
 #include <optional>
@@ -46,16 +46,25 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                               // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {                        // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     VOXRT_CHECK(!status_.ok());
   }
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  T& value() & { VOXRT_CHECK(ok()); return *value_; }
-  const T& value() const& { VOXRT_CHECK(ok()); return *value_; }
-  T&& value() && { VOXRT_CHECK(ok()); return *std::move(value_); }
+  T& value() & {
+    VOXRT_CHECK(ok());
+    return *value_;
+  }
+  const T& value() const& {
+    VOXRT_CHECK(ok());
+    return *value_;
+  }
+  T&& value() && {
+    VOXRT_CHECK(ok());
+    return *std::move(value_);
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T&& operator*() && { return std::move(*this).value(); }
@@ -70,16 +79,16 @@ class [[nodiscard]] Result {
 }  // namespace voxrt
 
 // Returns from the enclosing function when `expression` (a Status) is not ok.
-#define VOXRT_RETURN_IF_ERROR(expression)                    \
-  do {                                                       \
-    ::voxrt::Status voxrt_status_ = (expression);            \
-    if (!voxrt_status_.ok()) return voxrt_status_;           \
+#define VOXRT_RETURN_IF_ERROR(expression)          \
+  do {                                             \
+    ::voxrt::Status voxrt_status_ = (expression);  \
+    if (!voxrt_status_.ok()) return voxrt_status_; \
   } while (false)
 
 #define VOXRT_CONCAT_INNER(a, b) a##b
 #define VOXRT_CONCAT(a, b) VOXRT_CONCAT_INNER(a, b)
 // VOXRT_ASSIGN_OR_RETURN(auto x, Function()): x is the value, or the enclosing function returns the Status.
-#define VOXRT_ASSIGN_OR_RETURN(declaration, expression)                                       \
-  auto VOXRT_CONCAT(voxrt_result_, __LINE__) = (expression);                                  \
+#define VOXRT_ASSIGN_OR_RETURN(declaration, expression)                                                   \
+  auto VOXRT_CONCAT(voxrt_result_, __LINE__) = (expression);                                              \
   if (!VOXRT_CONCAT(voxrt_result_, __LINE__).ok()) return VOXRT_CONCAT(voxrt_result_, __LINE__).status(); \
   declaration = *std::move(VOXRT_CONCAT(voxrt_result_, __LINE__))

@@ -1,4 +1,5 @@
-// A persistent pool of worker threads that all run one job at a time. Workers spin for at most 50 us after a job, then park.
+// A persistent pool of worker threads that all run one job at a time. Workers spin for at most 50 us after a job, then
+// park.
 #pragma once
 
 #include <memory>
@@ -17,8 +18,8 @@ class ThreadPool {
 
   int threads() const;
 
-  // Calls job(worker, workers) once on every worker, 0 <= worker < workers == threads(), and returns when all have returned.
-  // The calling thread is worker 0. One caller at a time.
+  // Calls job(worker, workers) once on every worker, 0 <= worker < workers == threads(), and returns when all have
+  // returned. The calling thread is worker 0. One caller at a time.
   void Run(FunctionRef<void(int worker, int workers)> job);
 
  private:

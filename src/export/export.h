@@ -34,7 +34,8 @@ struct ExportReport {
   std::string sha256;  // of the contents, as in the artifact
 };
 
-// Bytes of the checkpoint done so far, after every tensor; false ends the export with kCancelled and leaves nothing behind.
+// Bytes of the checkpoint done so far, after every tensor; false ends the export with kCancelled and leaves nothing
+// behind.
 using Progress = std::function<bool(int64_t done_bytes, int64_t total_bytes)>;
 
 // `checkpoint` was opened from options.model_path; `plan` was made for both. `producer`: program and version.

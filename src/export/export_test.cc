@@ -252,10 +252,11 @@ TEST_F(ExportTest, CancellingLeavesNothingBehind) {
   const ExportOptions options = Quantized(Options(folder));
   const auto checkpoint = Load(options.model_path);
   int calls = 0;
-  auto report = WriteArtifact(options, *MakePlan(options, *checkpoint), *checkpoint, kProducer, [&](int64_t done, int64_t total) {
-    EXPECT_LE(done, total);
-    return ++calls < 5;
-  });
+  auto report =
+      WriteArtifact(options, *MakePlan(options, *checkpoint), *checkpoint, kProducer, [&](int64_t done, int64_t total) {
+        EXPECT_LE(done, total);
+        return ++calls < 5;
+      });
   ASSERT_FALSE(report.ok());
   EXPECT_EQ(report.status().code(), StatusCode::kCancelled);
   EXPECT_EQ(calls, 5);

@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
-// One body, compiled for two instruction sets and chosen at start. Not under sanitizers (the choosing runs before they are ready),
-// nor with clang (it does not inline vector functions into another instruction set); the results are the same.
+// One body, compiled for two instruction sets and chosen at start. Not under sanitizers (the choosing runs before they
+// are ready), nor with clang (it does not inline vector functions into another instruction set); the results are the
+// same.
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define VOXRT_CLONES __attribute__((target_clones("avx2", "default")))
 #else

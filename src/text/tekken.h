@@ -1,4 +1,5 @@
-// Tekken: the vocabulary of tekken.json. Only decoding is needed: id -> bytes, special ids by their string (docs/model.md 9.4).
+// Tekken: the vocabulary of tekken.json. Only decoding is needed: id -> bytes, special ids by their string
+// (docs/model.md 9.4).
 #pragma once
 
 #include <cstdint>
@@ -18,18 +19,19 @@ class Tekken {
   // Text bytes of an id; empty for special ids and ids without an entry.
   std::string_view Bytes(int32_t id) const {
     const int64_t i = static_cast<int64_t>(id) - special_count_;
-    return i >= 0 && i < static_cast<int64_t>(pieces_.size()) ? std::string_view(pieces_[static_cast<size_t>(i)]) : std::string_view();
+    return i >= 0 && i < static_cast<int64_t>(pieces_.size()) ? std::string_view(pieces_[static_cast<size_t>(i)])
+                                                              : std::string_view();
   }
   bool IsSpecial(int32_t id) const { return id < special_count_; }
 
   int32_t bos() const { return bos_; }
   int32_t eos() const { return eos_; }
-  int32_t pad() const { return pad_; }                       // [STREAMING_PAD]
-  std::optional<int32_t> word() const { return word_; }      // [STREAMING_WORD]
+  int32_t pad() const { return pad_; }                   // [STREAMING_PAD]
+  std::optional<int32_t> word() const { return word_; }  // [STREAMING_WORD]
   int vocab_size() const { return vocab_size_; }
   int special_count() const { return special_count_; }
-  int left_pad_tokens() const { return left_pad_tokens_; }   // default 32
-  int default_delay_ms() const { return default_delay_ms_; } // default 480
+  int left_pad_tokens() const { return left_pad_tokens_; }    // default 32
+  int default_delay_ms() const { return default_delay_ms_; }  // default 480
 
  private:
   std::vector<std::string> pieces_;

@@ -1,5 +1,5 @@
-// Utf8Assembler: collects token bytes and hands out whole code points only (docs/model.md 9.5). Every returned piece is valid
-// UTF-8; bytes that can never become valid are U+FFFD; at most 3 bytes are held back.
+// Utf8Assembler: collects token bytes and hands out whole code points only (docs/model.md 9.5). Every returned piece is
+// valid UTF-8; bytes that can never become valid are U+FFFD; at most 3 bytes are held back.
 #pragma once
 
 #include <string>
