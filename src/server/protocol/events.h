@@ -76,7 +76,7 @@ struct StreamEvent {
     kText,           // `text`, may be empty: one generated token
     kDone,           // utterance finished
     kBoundary,       // the end of the utterance went by in the audio (by command or by voice activity)
-    kSpeechStarted,  // `audio_ms` since the session's first sample
+    kSpeechStarted,  // `audio_ms`: as everywhere since the session's first sample
     kSpeechStopped,
     kWarning,  // `text` = code, `message`
   };
@@ -84,7 +84,8 @@ struct StreamEvent {
   int64_t utterance = 0;
   std::string text;
   std::string message;
-  int64_t audio_ms = 0;
+  int64_t audio_ms = 0;           // kText: end of the token's frame
+  bool word_mark = false;         // kText
   int64_t samples = 0;            // kDone: at 16 kHz
   int64_t prompt_tokens = 0;      // kDone
   int64_t completion_tokens = 0;  // kDone

@@ -1,5 +1,7 @@
-// Mistral's realtime dialect: `flush` ends a segment, `end` the session; schemas are strict, error codes are integers.
+// Mistral's realtime dialect: `flush` ends a stretch of text, `end` the session; schemas are strict, error codes are
+// integers.
 #include "server/protocol/handler.h"
+#include "text/transcript.h"
 
 namespace voxrt::server {
 namespace {
@@ -36,12 +38,8 @@ class MistralHandler : public DialectHandler {
   }
 
   void OnStream(const StreamEvent& event, Outbox* out) override {
-    if (event.type == StreamEvent::Type::kText && !event.text.empty()) {
-      text_ += event.text;
-      out->frames.push_back({.text = R"({"type":"transcription.text.delta","text":")",
-                             .delta = event.text,
-                             .suffix = R"("})",
-                             .merge_key = "u" + std::to_string(event.utterance)});
+    if (event.type == StreamEvent::Type::kText) {
+      OnText(event, out);
     } else if (event.type == StreamEvent::Type::kDone) {
       OnDone(event, out);
     } else if (event.type == StreamEvent::Type::kWarning && config_.other_warnings) {
@@ -156,8 +154,33 @@ class MistralHandler : public DialectHandler {
     CloseWhenDone(out);
   }
 
+  void OnText(const StreamEvent& event, Outbox* out) {
+    builder_.Add(event.text, event.word_mark, event.audio_ms);
+    if (!event.text.empty()) {
+      text_ += event.text;
+      out->frames.push_back({.text = R"({"type":"transcription.text.delta","text":")",
+                             .delta = event.text,
+                             .suffix = R"("})",
+                             .merge_key = "u" + std::to_string(event.utterance)});
+    }
+    SendSegments(out);
+  }
+
+  // Sentences with times as they become complete; their texts were in deltas before.
+  void SendSegments(Outbox* out) {
+    for (const text::Segment& segment : builder_.TakeSegments()) {
+      const double start = static_cast<double>(segment.start_ms) / 1000.0,
+                   end = static_cast<double>(segment.end_ms) / 1000.0;
+      out->Send(Dump({{"type", "transcription.segment"}, {"text", segment.text}, {"start", start}, {"end", end}}));
+      segments_.push_back({{"type", "transcription_segment"}, {"text", segment.text}, {"start", start}, {"end", end}});
+    }
+  }
+
   void OnDone(const StreamEvent& event, Outbox* out) {
     ++done_;
+    builder_.Finish(event.audio_ms);
+    SendSegments(out);
+    builder_ = text::TranscriptBuilder();
     const auto seconds = (event.samples + 15999) / 16000;
     out->Send(Dump({{"type", "transcription.done"},
                     {"model", model_},
@@ -168,8 +191,9 @@ class MistralHandler : public DialectHandler {
                       {"completion_tokens", event.completion_tokens},
                       {"total_tokens", event.prompt_tokens + event.completion_tokens},
                       {"prompt_audio_seconds", seconds}}},
-                    {"segments", Json::array()}}));
+                    {"segments", segments_}}));
     text_.clear();
+    segments_ = Json::array();
     CloseWhenDone(out);
   }
 
@@ -184,6 +208,8 @@ class MistralHandler : public DialectHandler {
   bool ending_ = false;
   int64_t ended_ = 0, done_ = 0;  // segments
   std::string text_;
+  text::TranscriptBuilder builder_;
+  Json segments_ = Json::array();
 };
 
 }  // namespace

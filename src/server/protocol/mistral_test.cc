@@ -82,7 +82,7 @@ TEST(Mistral, TheHelpersFlushAndEndGiveOneDoneThenTheClose) {
   EXPECT_FALSE(end.close.has_value());
   EXPECT_EQ(Messages(client.Word(0, " Hi"))[0], Json({{"type", "transcription.text.delta"}, {"text", " Hi"}}));
   const Outbox done = client.Done(0, 16001);
-  const Json message = Messages(done)[0];
+  const Json message = Messages(done).back();
   EXPECT_EQ(message["text"], " Hi");
   EXPECT_EQ(message["model"], "demo");
   ASSERT_TRUE(message.contains("language"));
@@ -92,6 +92,27 @@ TEST(Mistral, TheHelpersFlushAndEndGiveOneDoneThenTheClose) {
       Json({{"prompt_tokens", 39}, {"completion_tokens", 24}, {"total_tokens", 63}, {"prompt_audio_seconds", 2}}));
   ASSERT_TRUE(done.close.has_value());
   EXPECT_EQ(done.close->code, 1000);
+}
+
+TEST(Mistral, SentencesComeWithTimesAndAgainInDone) {
+  Client client(Path());
+  client.Send(Audio("abcd"));
+  StreamEvent event;
+  event.text = " Hi.";
+  event.audio_ms = 400;
+  client.Stream(event);
+  event.text = " You.";
+  event.audio_ms = 1200;
+  Outbox all = client.Stream(event);
+  client.Send(kFlush);
+  StreamEvent done;
+  done.type = StreamEvent::Type::kDone;
+  done.audio_ms = 1500;
+  const Json last = Messages(client.Stream(done)).back();
+  ASSERT_EQ(last["segments"].size(), 2U);
+  EXPECT_EQ(last["segments"][1]["text"], "You.");
+  EXPECT_TRUE(last["segments"][1]["end"].is_number());
+  EXPECT_LE(last["segments"][1]["end"], 1.5);
 }
 
 TEST(Mistral, EndAloneEndsTheSegmentAndCloses) {
@@ -112,7 +133,7 @@ TEST(Mistral, EndAfterAFinishedFlushClosesAtOnce) {
 TEST(Mistral, FlushAndEndWithoutAudioAreAnswered) {
   Client client(Path());
   EXPECT_EQ(Commands(client.Send(kFlush)), "E");
-  EXPECT_EQ(Messages(client.Done(0, 0))[0]["text"], "");
+  EXPECT_EQ(Messages(client.Done(0, 0)).back()["text"], "");
   Client other(Path());
   EXPECT_EQ(Commands(other.Send(kEnd)), "E");
   EXPECT_EQ(other.Done(0, 0).close->code, 1000);
@@ -124,10 +145,10 @@ TEST(Mistral, AudioAfterFlushOpensTheNextSegment) {
   client.Send(kFlush);
   EXPECT_EQ(Commands(client.Send(Audio("ef"))), "A2");
   client.Word(0, " one");
-  EXPECT_EQ(Messages(client.Done(0))[0]["text"], " one");
+  EXPECT_EQ(Messages(client.Done(0)).back()["text"], " one");
   client.Word(1, " two");
   client.Send(kFlush);
-  EXPECT_EQ(Messages(client.Done(1))[0]["text"], " two");
+  EXPECT_EQ(Messages(client.Done(1)).back()["text"], " two");
 }
 
 TEST(Mistral, UnknownModelIsAnErrorInsteadOfTheGreeting) {

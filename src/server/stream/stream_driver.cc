@@ -209,7 +209,10 @@ void StreamDriver::ApplyGateActions(std::vector<VoiceGate::Action> actions, Cloc
     event.utterance = cut_;
     event.audio_ms = action.audio_ms;
     events->push_back(std::move(event));
-    if (started) continue;
+    if (started) {
+      if (pieces_.empty() && fed_samples_ == 0) utterance_begin_ms_ = action.audio_ms;
+      continue;
+    }
     pieces_.push_back({{}, 0, arrival, true, false});
     ReportBoundary(events);
   }
@@ -311,6 +314,8 @@ void StreamDriver::OnEngineEvent(const engine::Event& event, Clock::time_point n
     StreamEvent text;
     text.utterance = utterance_;
     text.text = event.text;
+    text.word_mark = event.word_mark;
+    text.audio_ms = utterance_begin_ms_ + event.end_ms;
     events->push_back(std::move(text));
   }
   if (event.type == engine::EventType::kFinished) FinishUtterance(fed_samples_, events);
@@ -321,6 +326,8 @@ void StreamDriver::FinishUtterance(int64_t samples, std::vector<StreamEvent>* ev
   done.type = StreamEvent::Type::kDone;
   done.utterance = utterance_;
   done.samples = samples;
+  utterance_begin_ms_ += samples * 1000 / kEngineRate;
+  done.audio_ms = utterance_begin_ms_;
   if (samples > 0) {
     done.prompt_tokens = session_->stats().prompt_tokens;
     done.completion_tokens = tokens_;
