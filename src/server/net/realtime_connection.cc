@@ -306,9 +306,9 @@ void RealtimeConnection::Finish(int code) {
 
 void RealtimeConnection::ScheduleTick() {
   timer_.expires_after(seconds(1));
-  timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
-    const auto self = weak.lock();
-    if (!error && self != nullptr) self->Tick();
+  // Keeps the connection alive while nothing is read or written; Finish cancels it.
+  timer_.async_wait([self = shared_from_this()](ErrorCode error) {
+    if (!error) self->Tick();
   });
 }
 

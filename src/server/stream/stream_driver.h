@@ -121,10 +121,10 @@ class StreamDriver {
   int64_t cut_ = 0;        // being cut out of the samples (ahead of utterance_ by queued pieces)
   int64_t starts_ = 0;
   int64_t ends_commanded_ = 0, ends_done_ = 0;
-  bool manual_end_ = false;  // the utterance being finished was ended by command
-  int64_t fed_samples_ = 0;  // of the utterance
+  bool manual_end_ = false;         // the utterance being finished was ended by command
+  int64_t fed_samples_ = 0;         // of the utterance
   int64_t utterance_begin_ms_ = 0;  // in the session's audio
-  int64_t tokens_ = 0;       // of the utterance
+  int64_t tokens_ = 0;              // of the utterance
   bool has_text_ = false;
   std::deque<std::pair<int64_t, Clock::time_point>> arrivals_;  // fed samples up to here came at this time
   Clock::time_point end_arrival_;

