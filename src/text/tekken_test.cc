@@ -7,6 +7,8 @@
 #include <iterator>
 
 #include "base/base64.h"
+#include "base/json.h"
+#include "text/utf8_assembler.h"
 
 namespace voxrt::text {
 namespace {
@@ -64,6 +66,32 @@ TEST(Tekken, ReadsTheFilesOfBothBundledCheckpoints) {
     for (int byte = 0; byte < 256; ++byte) {
       EXPECT_EQ(tekken->Bytes(1000 + byte), std::string_view(std::string(1, static_cast<char>(byte))));
     }
+  }
+}
+
+TEST(Tekken, AnyTokenPairOfASentenceAndAnyControlIdBetweenStaysValidUtf8) {
+  const Tekken tekken = *Tekken::Parse(ReadFile(std::string(VOXRT_SOURCE_DIR) + "/models/demo/tekken.json"));
+  const std::string sentence = "日本語 नमस्ते 한국어 👩‍👩‍👧";
+  const auto id_of = [](char byte) { return 1000 + static_cast<int32_t>(static_cast<unsigned char>(byte)); };
+  const auto is_valid = [](const std::string& text) {
+    return *base::ParseJson(base::Json(text).Dump())->AsString() == text;
+  };
+  for (const char a : sentence) {
+    for (const char b : sentence) {
+      Utf8Assembler assembler;
+      EXPECT_TRUE(is_valid(assembler.Push(tekken.Bytes(id_of(a)))));
+      EXPECT_TRUE(is_valid(assembler.Push(tekken.Bytes(id_of(b)))));
+      EXPECT_TRUE(is_valid(assembler.Finish()));
+    }
+  }
+  for (int32_t control = 0; control < 1000; ++control) {
+    Utf8Assembler assembler;
+    std::string whole;
+    for (const char byte : sentence) {
+      whole += assembler.Push(tekken.Bytes(id_of(byte)));
+      whole += assembler.Push(tekken.Bytes(control));
+    }
+    ASSERT_EQ(whole + assembler.Finish(), sentence) << control;
   }
 }
 

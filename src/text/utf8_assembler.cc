@@ -54,11 +54,9 @@ std::string Utf8Assembler::Push(std::string_view bytes) {
   for (size_t at = 0; at < bytes.size();) {
     const Lead lead = ReadLead(static_cast<unsigned char>(bytes[at]));
     const size_t fitting = FittingBytes(bytes, at, lead);
-    if (lead.length == 0) {
-      out += kReplacement;
-    } else if (fitting == lead.length) {
+    if (fitting == lead.length) {
       out.append(bytes.substr(at, fitting));
-    } else if (at + fitting == bytes.size()) {
+    } else if (lead.length != 0 && at + fitting == bytes.size()) {
       held_ = bytes.substr(at);
       break;
     } else {

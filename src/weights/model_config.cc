@@ -297,8 +297,9 @@ Result<ModelConfig> ParseMistralParams(std::string_view params_json) {
 
 Result<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json, std::string_view processor_config_json) {
   // What transformers' VoxtralRealtimeConfig takes when config.json leaves a field out.
-  const StackConfig kEncoder{.dim = 1280, .layers = 32, .head_dim = 64, .hidden_dim = 5120, .heads = 32, .window = 750};
-  const StackConfig kDecoder{
+  const StackConfig encoder_defaults{
+      .dim = 1280, .layers = 32, .head_dim = 64, .hidden_dim = 5120, .heads = 32, .window = 750};
+  const StackConfig decoder_defaults{
       .dim = 3072, .layers = 26, .head_dim = 128, .hidden_dim = 9216, .heads = 32, .window = 8192};
   VOXRT_ASSIGN_OR_RETURN(const Json root, ParseObject(config_json, "config.json"));
   VOXRT_RETURN_IF_ERROR(CheckHuggingFaceKind(root));
@@ -306,12 +307,12 @@ Result<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json, std::st
   Status status;
   FieldReader fields(root, "config.json: ", &status);
   FieldReader audio = fields.Section("audio_config");
-  config.encoder = ReadHuggingFaceStack(audio, kEncoder);
+  config.encoder = ReadHuggingFaceStack(audio, encoder_defaults);
   config.encoder.kv_heads = config.encoder.heads;  // transformers has no other encoder
   config.audio.mel_bins = static_cast<int>(audio.Size("num_mel_bins", 1024, 128));
   audio.Expect("activation_function", "gelu");
   FieldReader text = fields.Section("text_config");
-  config.decoder = ReadHuggingFaceStack(text, kDecoder);
+  config.decoder = ReadHuggingFaceStack(text, decoder_defaults);
   config.decoder.kv_heads = static_cast<int>(text.Size("num_key_value_heads", 1024, 8));
   config.vocab_size = text.Size("vocab_size", kMaxVocabulary, 131072);
   fields.Expect("downsample_factor", config.audio.encoder_per_token);

@@ -83,7 +83,7 @@ Status ReadOffsets(const Json* offsets, SafetensorsEntry* entry) {
 
 Status ReadShape(const Json* shape, SafetensorsEntry* entry) {
   const Json::Array* dimensions = shape != nullptr ? shape->AsArray() : nullptr;
-  const Status bad = Bad(fmt::format("tensor {} has no valid shape", QuoteForMessage(entry->name)));
+  Status bad = Bad(fmt::format("tensor {} has no valid shape", QuoteForMessage(entry->name)));
   if (dimensions == nullptr || dimensions->size() > kMaxRank) return bad;
   for (const Json& dimension : *dimensions) {
     const std::optional<int64_t> size = dimension.AsInt();
