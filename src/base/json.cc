@@ -137,6 +137,7 @@ class Builder {
     Frame frame;
     frame.streams = stream_ != nullptr && frames_.size() == 1 && frames_[0].value.is_object() && container.is_array() &&
                     frames_[0].key == stream_->key;
+    if (Json::Object* members = container.AsObject()) members->reserve(4);  // most objects are small
     frame.value = std::move(container);
     frames_.push_back(std::move(frame));
     return true;

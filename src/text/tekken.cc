@@ -95,12 +95,16 @@ Result<AudioSection> ReadAudio(const Json& root) {
     return Bad("the audio section is missing; this is the tokenizer of a text model");
   }
   AudioSection section;
-  if (audio->Find("streaming_n_left_pad_tokens") != nullptr) {
+  const auto has = [&](const char* key) {
+    const Json* value = audio->Find(key);
+    return value != nullptr && !value->is_null();
+  };
+  if (has("streaming_n_left_pad_tokens")) {
     VOXRT_ASSIGN_OR_RETURN(const int64_t pad, ReadInt(*audio, "audio", "streaming_n_left_pad_tokens", 1, 4096));
     section.left_pad_tokens = static_cast<int>(pad);
   }
-  if (const Json* delay = audio->Find("transcription_delay_ms")) {
-    const std::optional<double> ms = delay->AsDouble();
+  if (has("transcription_delay_ms")) {
+    const std::optional<double> ms = audio->Find("transcription_delay_ms")->AsDouble();
     if (!ms.has_value() || !(*ms >= 80 && *ms <= 2400) || std::fmod(*ms, 80) != 0) {
       return Bad("audio.transcription_delay_ms is no multiple of 80 from 80 to 2400");
     }

@@ -127,10 +127,13 @@ TEST(Tekken, AMissingWordMarkerOnlyDisablesIt) {
 }
 
 TEST(Tekken, AudioDefaultsApplyWhenItsFieldsAreAbsent) {
-  Result<Tekken> tekken = Tekken::Parse(Join({R"("audio":{})", kConfig, kSpecials, Vocab(3)}));
-  ASSERT_TRUE(tekken.ok());
-  EXPECT_EQ(tekken->left_pad_tokens(), 32);
-  EXPECT_EQ(tekken->default_delay_ms(), 480);
+  for (const char* audio :
+       {R"("audio":{})", R"("audio":{"streaming_n_left_pad_tokens":null,"transcription_delay_ms":null})"}) {
+    Result<Tekken> tekken = Tekken::Parse(Join({audio, kConfig, kSpecials, Vocab(3)}));
+    ASSERT_TRUE(tekken.ok());
+    EXPECT_EQ(tekken->left_pad_tokens(), 32);
+    EXPECT_EQ(tekken->default_delay_ms(), 480);
+  }
 }
 
 TEST(Tekken, NamesWhatIsWrong) {

@@ -102,7 +102,7 @@ Result<CheckpointParts> ReadHuggingFaceDirectory(const std::string& folder) {
     VOXRT_ASSIGN_OR_RETURN(names, ReadIndex(folder));
   }
   for (const std::string& name : names) {
-    VOXRT_ASSIGN_OR_RETURN(const SafetensorsFile file, OpenSafetensors(folder + "/" + name));
+    VOXRT_ASSIGN_OR_RETURN(const SafetensorsFile file, OpenSafetensors(fmt::format("{}/{}", folder, name)));
     VOXRT_RETURN_IF_ERROR(AddTensors(file, &parts.tensors));
     parts.files.push_back(file.file);
   }
