@@ -39,31 +39,51 @@ uint32_t WaitForChange(const std::atomic<uint32_t>& value, uint32_t old) {
   return value.load(std::memory_order_acquire);
 }
 
+// One worker's part: the number of the last job in which somebody took it. On a line of its own.
+struct alignas(64) Part {
+  std::atomic<uint32_t> taken{0};
+
+  // True for exactly one caller in job `generation`. A thread that comes late, with the number of a job that is over,
+  // finds the number taken or passed (numbers wrap, so they are compared by difference).
+  bool Take(uint32_t generation) {
+    uint32_t last = taken.load(std::memory_order_relaxed);
+    if (static_cast<int32_t>(generation - last) <= 0) return false;
+    return taken.compare_exchange_strong(last, generation, std::memory_order_acq_rel);
+  }
+};
+
 }  // namespace
 
 struct ThreadPool::State {
+  explicit State(int count) : threads(count), parts(static_cast<size_t>(count)) {}
+
   std::vector<std::thread> workers;
-  int threads = 1;
-  alignas(64) std::atomic<uint32_t> generation{0};  // bumped once per job; odd values never mean "stop"
-  alignas(64) std::atomic<uint32_t> running{0};     // workers that have not finished the current job
+  int threads;
+  std::vector<Part> parts;
+  alignas(64) std::atomic<uint32_t> generation{0};  // number of the current or last job
+  alignas(64) std::atomic<uint32_t> running{0};     // parts of it that are not done
   std::atomic<bool> stop{false};
-  const FunctionRef<void(int, int)>* job = nullptr;
+  const FunctionRef<void(int, int)>* job = nullptr;  // read only by who has taken a part: the job cannot end before
+
+  void RunPart(int part) {
+    (*job)(part, threads);
+    if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+  }
 
   void Work(int worker) {
     uint32_t seen = 0;
     for (;;) {
       seen = WaitForChange(generation, seen);
       if (stop.load(std::memory_order_relaxed)) return;
-      (*job)(worker, threads);
-      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+      if (parts[static_cast<size_t>(worker)].Take(seen)) RunPart(worker);
     }
   }
 };
 
-ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
   if (threads <= 0) threads = 1;
-  state_->threads = threads;
+  state_ = std::make_unique<State>(threads);
   for (int worker = 1; worker < threads; ++worker) {
     state_->workers.emplace_back([state = state_.get(), worker] { state->Work(worker); });
   }
@@ -85,10 +105,12 @@ void ThreadPool::Run(FunctionRef<void(int, int)> job) {
     return;
   }
   s.job = &job;
-  s.running.store(static_cast<uint32_t>(s.threads - 1), std::memory_order_relaxed);
-  s.generation.fetch_add(1, std::memory_order_acq_rel);
+  s.running.store(static_cast<uint32_t>(s.threads), std::memory_order_relaxed);
+  const uint32_t generation = s.generation.fetch_add(1, std::memory_order_acq_rel) + 1;
   s.generation.notify_all();
-  job(0, s.threads);
+  for (int part = 0; part < s.threads; ++part) {
+    if (s.parts[static_cast<size_t>(part)].Take(generation)) s.RunPart(part);
+  }
   while (uint32_t left = s.running.load(std::memory_order_acquire)) WaitForChange(s.running, left);
 }
 

@@ -18,8 +18,10 @@ class ThreadPool {
 
   int threads() const;
 
-  // Calls job(worker, workers) once on every worker, 0 <= worker < workers == threads(), and returns when all have
-  // returned. The calling thread is worker 0. One caller at a time.
+  // Calls job(worker, workers) once for every worker, 0 <= worker < workers == threads(), and returns when all have
+  // returned. The calling thread is worker 0, and takes the parts of workers that have not begun when it is done: a
+  // worker that the system does not run delays nobody. So parts may run one after another, and must not wait for each
+  // other. One caller at a time.
   void Run(FunctionRef<void(int worker, int workers)> job);
 
  private:

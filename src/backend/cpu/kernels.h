@@ -54,6 +54,7 @@ struct WorkerScratch {
   Scratch x;        // input rows padded to whole vectors
   Scratch normed;   // input rows after the norm
   Scratch codes;    // input rows as int8
+  Scratch partial;  // accumulators between chunks of columns
   Scratch lanes;    // arg-max state, attention tiles
 };
 

@@ -190,20 +190,25 @@ struct CodesOperand {
   }
 
   template <int NW, int NR>
-  HWY_NOINLINE VF Sums(int64_t row, int valid_w, int64_t r, int valid_r) const {
+  HWY_INLINE std::array<const float*, NR> Inputs(int64_t r, int valid_r) const {
+    std::array<const float*, NR> in;
+    for (int i = 0; i < NR; ++i) in[static_cast<size_t>(i)] = x + (r + std::min(i, valid_r - 1)) * x_stride;
+    return in;
+  }
+
+  template <int NW, int NR>
+  HWY_NOINLINE VF Sums(int64_t row, int valid_w, const std::array<const float*, NR>& in) const {
     constexpr int kStep = std::min(NW, NR == 1 ? 8 : kMaxAccumulators / NR);
     const uint8_t* w[NW];
     int64_t first[NW];
-    const float* in[NR];
     for (int n = 0; n < NW; ++n) {
       w[n] = codes.Row(row + std::min(n, valid_w - 1));
       first[n] = codes.FirstScale(row + std::min(n, valid_w - 1));
     }
-    for (int i = 0; i < NR; ++i) in[i] = x + (r + std::min(i, valid_r - 1)) * x_stride;
     VF acc[NW * NR];
     for (int n = 0; n < NW; n += kStep) {
       VF part[kStep * NR];
-      Dot<kStep, NR>(w + n, first + n, in, part);
+      Dot<kStep, NR>(w + n, first + n, in.data(), part);
 #pragma GCC unroll 16
       for (int i = 0; i < kStep * NR; ++i) acc[i / kStep * NW + n + i % kStep] = part[i];
     }

@@ -125,6 +125,24 @@ HWY_INLINE VF PerActivation(const QuantizedView* x, int item) {
   }
 }
 
+// The activation rows of a tile with what concerns them alone.
+template <int NW, int NR>
+struct QuantizedInputs {
+  QuantizedView rows[NR];
+  VF scale;  // [NR][NW]
+  VF zero;
+  VF code_sum;
+
+  HWY_INLINE QuantizedInputs(const std::byte* x, int64_t cols, int64_t r, int valid_r) {
+    for (int i = 0; i < NR; ++i) {
+      rows[i] = QuantizedView(x + (r + std::min(i, valid_r - 1)) * QuantizedRowBytes(cols), Padded(cols));
+    }
+    scale = PerActivation<NW, NR>(rows, 0);
+    zero = PerActivation<NW, NR>(rows, 1);
+    code_sum = PerActivation<NW, NR>(rows, 2);
+  }
+};
+
 template <int NW>
 HWY_INLINE VF PerWeight(const float* values, int64_t row, int valid_w) {
   return TileBias<NW>(values + row, valid_w);
@@ -188,15 +206,24 @@ struct IntegerOperand {
     const uint8_t* w[NW];
     const uint16_t* s[NW];
     const int64_t blocks = cols / kBlock;
+    const int64_t ahead = PrefetchDistance(NW, row_bytes());
     for (int64_t b = 0; b < blocks; ++b) {
 #pragma GCC unroll 8
       for (int n = 0; n < NW; ++n) {
+        PrefetchWeights(rows[n] + b * kBytes, ahead);
         w[n] = rows[n] + b * kBytes;
         s[n] = row_scale[n] + (b * kBlock >> group_shift);
       }
       Step<NW, NR>(w, s, in, b, sum);
     }
-    if (blocks * kBlock < cols) Tail<NW, NR>(rows, row_scale, in, blocks, sum);
+    if (HWY_UNLIKELY(blocks * kBlock < cols)) {  // a copy, so that the sums above stay in registers
+      VF rest[NW * NR];
+#pragma GCC unroll 16
+      for (int i = 0; i < NW * NR; ++i) rest[i] = sum[i];
+      Tail<NW, NR>(rows, row_scale, in, blocks, rest);
+#pragma GCC unroll 16
+      for (int i = 0; i < NW * NR; ++i) sum[i] = rest[i];
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < NW * NR; ++i) acc[i] = sum[i];
   }
@@ -222,30 +249,25 @@ struct IntegerOperand {
   }
 
   template <int NW, int NR>
-  HWY_NOINLINE VF Sums(int64_t row, int valid_w, int64_t r, int valid_r) const {
+  HWY_INLINE QuantizedInputs<NW, NR> Inputs(int64_t r, int valid_r) const {
+    return QuantizedInputs<NW, NR>(x, cols, r, valid_r);
+  }
+
+  template <int NW, int NR>
+  HWY_NOINLINE VF Sums(int64_t row, int valid_w, const QuantizedInputs<NW, NR>& in) const {
     constexpr int kStep = std::min(NW, 4);
     const uint8_t* w[NW];
     const uint16_t* s[NW];
-    QuantizedView in[NR];
-    for (int n = 0; n < NW; ++n) {
-      const int64_t at = row + std::min(n, valid_w - 1);
-      w[n] = weight + at * row_bytes();
-      s[n] = scale + at * row_scales();
-    }
-    const int64_t padded = Padded(cols);
-    for (int i = 0; i < NR; ++i) {
-      in[i] = QuantizedView(x + (r + std::min(i, valid_r - 1)) * QuantizedRowBytes(cols), padded);
-    }
+    RowPointers<NW>(weight + row * row_bytes(), row_bytes(), valid_w, w);
+    RowPointers<NW>(scale + row * row_scales(), row_scales(), valid_w, s);
     VF acc[NW * NR];
     for (int n = 0; n < NW; n += kStep) {
       VF part[kStep * NR];
-      Dot<kStep, NR>(w + n, s + n, in, part);
+      Dot<kStep, NR>(w + n, s + n, in.rows, part);
 #pragma GCC unroll 16
       for (int i = 0; i < kStep * NR; ++i) acc[i / kStep * NW + n + i % kStep] = part[i];
     }
-    const VF zero = PerActivation<NW, NR>(in, 1);
-    const VF y = hn::NegMulAdd(zero, PerWeight<NW>(sums, row, valid_w), ReduceLanes(acc));
-    return hn::Mul(y, PerActivation<NW, NR>(in, 0));
+    return hn::Mul(hn::NegMulAdd(in.zero, PerWeight<NW>(sums, row, valid_w), ReduceLanes(acc)), in.scale);
   }
 };
 
@@ -263,11 +285,12 @@ struct RowScaleOperand {
     VI sum[NW * NR];
 #pragma GCC unroll 16
     for (int i = 0; i < NW * NR; ++i) sum[i] = hn::Zero(DI());
-    int64_t k = 0;
-    for (; k < cols; k += kBytes) {
+    const int64_t ahead = PrefetchDistance(NW, cols);
+    for (int64_t k = 0; k < cols; k += kBytes) {
       VU8 bytes[NW];
 #pragma GCC unroll 8
       for (int n = 0; n < NW; ++n) {
+        PrefetchWeights(w[n] + k, ahead);
         VU8 v;
         if (k + kBytes <= cols) {
           v = hn::BitCast(d8, hn::LoadU(DI8(), w[n] + k));
@@ -290,18 +313,19 @@ struct RowScaleOperand {
   }
 
   template <int NW, int NR>
-  HWY_NOINLINE VF Sums(int64_t row, int valid_w, int64_t r, int valid_r) const {
+  HWY_INLINE QuantizedInputs<NW, NR> Inputs(int64_t r, int valid_r) const {
+    return QuantizedInputs<NW, NR>(x, cols, r, valid_r);
+  }
+
+  template <int NW, int NR>
+  HWY_NOINLINE VF Sums(int64_t row, int valid_w, const QuantizedInputs<NW, NR>& in) const {
     constexpr int kStep = std::min(NW, NR == 1 ? 8 : kMaxAccumulators / NR);
     const int8_t* w[NW];
-    QuantizedView in[NR];
-    for (int n = 0; n < NW; ++n) w[n] = weight + (row + std::min(n, valid_w - 1)) * cols;
-    for (int i = 0; i < NR; ++i) {
-      in[i] = QuantizedView(x + (r + std::min(i, valid_r - 1)) * QuantizedRowBytes(cols), Padded(cols));
-    }
+    RowPointers<NW>(weight + row * cols, cols, valid_w, w);
     VI acc[NW * NR];
     for (int n = 0; n < NW; n += kStep) {
       VI part[kStep * NR];
-      Dot<kStep, NR>(w + n, in, part);
+      Dot<kStep, NR>(w + n, in.rows, part);
 #pragma GCC unroll 16
       for (int i = 0; i < kStep * NR; ++i) acc[i / kStep * NW + n + i % kStep] = part[i];
     }
@@ -314,8 +338,8 @@ struct RowScaleOperand {
       }
     }
     // I = sum u qx - 128 sum qx - zx sum q, all exact.
-    const VI zero = hn::ConvertTo(di, PerActivation<NW, NR>(in, 1));
-    const VI code_sum = hn::ConvertTo(di, PerActivation<NW, NR>(in, 2));
+    const VI zero = hn::ConvertTo(di, in.zero);
+    const VI code_sum = hn::ConvertTo(di, in.code_sum);
     const VI weight_sum = hn::ConvertTo(di, PerWeight<NW>(sums, row, valid_w));
     const VI exact = hn::Sub(hn::Sub(acc[0], hn::ShiftLeft<7>(code_sum)), hn::Mul(zero, weight_sum));
     HWY_ALIGN float scales[kLanes];
@@ -323,7 +347,7 @@ struct RowScaleOperand {
       scales[i] = quant::BF16ToF32(scale[row + std::min(i % NW, valid_w - 1)]);
     }
     const VF y = hn::Mul(hn::ConvertTo(DF(), exact), hn::Load(DF(), scales));
-    return hn::Mul(y, PerActivation<NW, NR>(in, 0));
+    return hn::Mul(y, in.scale);
   }
 };
 

@@ -32,9 +32,14 @@ struct WidenFloat {
 template <typename T, class Sink>
 void RunTyped(const LinearJob& job, WorkerScratch& scratch, Sink sink) {
   if (job.rows >= kManyRows || job.cols % kL != 0) return RunWidened(job, scratch, WidenFloat<T>{job}, sink);
-  const FloatOperand<T> operand{static_cast<const T*>(job.weight), job.cols, job.x, job.x_stride};
-  const FloatOperand<T> pair{static_cast<const T*>(job.pair), job.cols, job.x, job.x_stride};
-  RunInPlace(operand, pair, job, kL, sink);
+  const FloatOperand<T> operand{static_cast<const T*>(job.weight), job.cols, job.cols, job.x, job.x_stride};
+  const FloatOperand<T> pair{static_cast<const T*>(job.pair), job.cols, job.cols, job.x, job.x_stride};
+  // A few weight rows at a time meet all activation rows, so that they come from memory once; more of them where long
+  // rows make activations wait in a farther cache.
+  const int64_t block = job.rows >= 3 && job.cols > kChunk ? 4 * kL : kL;
+  for (int64_t n = job.n_begin; n < job.n_end; n += block) {
+    AllFloatRows(operand, pair, n, n, std::min(block, job.n_end - n), job.rows, scratch.partial, sink);
+  }
 }
 
 template <typename T>

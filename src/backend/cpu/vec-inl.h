@@ -52,6 +52,31 @@ HWY_INLINE VF LoadWide(const int8_t* p) {
 
 // Lane j of the result = sum over the lanes of acc[j], j < kLanes: neighbours first, then neighbours of those, and so
 // on. The order is the same for every tile shape, so a dot product has one value however it was tiled.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// One level: lanes whose bit kBit is clear take from a, the others from b; each is added to its neighbour at distance
+// kBit.
+template <int kBit>
+HWY_INLINE VF AddNeighbours(VF a, VF b) {
+  constexpr uint16_t kFromB = kBit == 1 ? 0xaaaa : kBit == 2 ? 0xcccc : kBit == 4 ? 0xf0f0 : 0xff00;
+  alignas(64) static constexpr int32_t kNeighbour[4][16] = {
+      {1, 16, 3, 18, 5, 20, 7, 22, 9, 24, 11, 26, 13, 28, 15, 30},
+      {2, 3, 16, 17, 6, 7, 20, 21, 10, 11, 24, 25, 14, 15, 28, 29},
+      {4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27},
+      {8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}};
+  constexpr int kLevel = kBit == 1 ? 0 : kBit == 2 ? 1 : kBit == 4 ? 2 : 3;
+  const __m512 own = _mm512_mask_blend_ps(kFromB, a.raw, b.raw);
+  const __m512 other = _mm512_permutex2var_ps(a.raw, _mm512_load_si512(kNeighbour[kLevel]), b.raw);
+  return VF{_mm512_add_ps(own, other)};
+}
+
+HWY_INLINE VF ReduceLanes(VF* HWY_RESTRICT acc) {
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) acc[i] = AddNeighbours<1>(acc[2 * i], acc[2 * i + 1]);
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) acc[i] = AddNeighbours<2>(acc[2 * i], acc[2 * i + 1]);
+  return AddNeighbours<8>(AddNeighbours<4>(acc[0], acc[1]), AddNeighbours<4>(acc[2], acc[3]));
+}
+#else
 HWY_INLINE VF ReduceLanes(VF* HWY_RESTRICT acc) {
   const DF d;
 #pragma GCC unroll 8
@@ -62,6 +87,18 @@ HWY_INLINE VF ReduceLanes(VF* HWY_RESTRICT acc) {
     }
   }
   return acc[0];
+}
+#endif
+
+// Pointers to NW rows from `first` on; rows past the valid ones repeat the last valid one.
+template <int NW, typename T>
+HWY_INLINE void RowPointers(const T* first, int64_t stride, int valid, const T** rows) {
+  if (HWY_LIKELY(valid == NW)) {
+#pragma GCC unroll 16
+    for (int n = 0; n < NW; ++n) rows[n] = first + n * stride;
+  } else {
+    for (int n = 0; n < NW; ++n) rows[n] = first + (n < valid ? n : valid - 1) * stride;
+  }
 }
 
 // kCount floats at p repeated over all lanes; kCount divides kLanes.
