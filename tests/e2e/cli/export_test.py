@@ -1,0 +1,135 @@
+"""voxrt export and voxrt pull as users run them: the artifact transcribes, bad flags cost nothing, kill -9 leaves no half file."""
+import hashlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from support import *
+
+MODEL = str(ROOT / "models/demo")
+CLIP = "flite_slt_1"
+RECIPE = ("--qlinear", "8da4w", "--qlinear-group-size", "32", "--qlinear-encoder", "8da8w", "--qembedding", "8w", "--qhead", "8w")
+
+
+def header_of(path):
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(length))
+
+
+class ExportTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="voxrt_export_"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def export(self, *args):
+        return run("export", "--model", MODEL, *args)
+
+    def check(self, process, code=OK):
+        self.assertEqual(process.returncode, code, process.stderr.decode())
+
+    def test_artifact_transcribes_and_says_what_it_is(self):
+        out = self.folder / "a.safetensors"
+        process = self.export("--output", str(out), *RECIPE, "--report", str(self.folder / "report.json"), "--eval", str(CLIPS))
+        self.check(process)
+        self.assertRegex(process.stdout.decode(), r"word error rate over 11 clips \(198 words\): 8\.\d+ % before")
+        report = json.loads((self.folder / "report.json").read_text())
+        self.assertEqual(report["artifact_bytes"], out.stat().st_size)
+        self.assertEqual(report["eval"]["before"]["errors"], 17)
+        self.assertLess(out.stat().st_size, 14_500_000)
+        metadata = header_of(out)["__metadata__"]
+        self.assertEqual(metadata["voxrt.artifact"], "1")
+        self.assertIn("--qlinear-group-size 32", metadata["voxrt.command"])
+        source = json.loads(metadata["voxrt.source"])
+        weights = next(entry for entry in source if entry["file"] == "consolidated.safetensors")
+        self.assertEqual(weights["sha256"], hashlib.sha256((ROOT / "models/demo/consolidated.safetensors").read_bytes()).hexdigest())
+        heard = run("transcribe", "-q", "--model", str(out), clip_path(CLIP))
+        self.check(heard)
+        self.assertLessEqual(word_errors(clips()[CLIP]["text"], heard.stdout.decode()), 4)
+        self.check(run("inspect", str(out)))
+
+    def test_same_command_same_bytes_and_manifest_pair(self):
+        for name in ("a", "b"):
+            self.check(self.export("--output-dir", str(self.folder / name), "--qlinear", "4w", "--qlinear-encoder", "4w"))
+        a, b = ((self.folder / name / "model.safetensors").read_bytes() for name in ("a", "b"))
+        self.assertTrue(a == b)
+        self.check(self.export("--output", str(self.folder / "m.safetensors"), "--data-path", "w.data", "--qlinear", "8w"))
+        self.assertTrue((self.folder / "w.data").exists())
+        (self.folder / "elsewhere").mkdir()
+        moved = (self.folder / "w.data").rename(self.folder / "elsewhere/w.data")
+        lost = run("transcribe", "-q", "--model", str(self.folder / "m.safetensors"), clip_path(CLIP))
+        self.assertNotEqual(lost.returncode, OK)
+        self.assertIn("--data-path", lost.stderr.decode())
+        self.check(run("transcribe", "-q", "--model", str(self.folder / "m.safetensors"), "--data-path", str(moved), clip_path(CLIP)))
+
+    def test_bad_combinations_are_refused_in_one_line_before_any_work(self):
+        out = self.folder / "x.safetensors"
+        for args, words_ in (
+            (("--backend", "cuda", "--dtype", "fp32"), "use --dtype bf16"),
+            (("--qlinear-packing-format", "tile_packed_to_4d"), "--qlinear 4w"),
+            (("--backend", "cuda", "--qlinear", "8w", "--qlinear-packing-format", "tile_packed_to_4d"), "needs --qlinear 4w"),
+            (("--qlinear", "4w", "--qlinear-packing-format", "tile_packed_to_4d"), "add --backend cuda"),
+            (("--qlinear", "4w", "--qlinear-group-size", "100"), "use 32, 64, 128 or 256"),
+            (("--qlinear", "4w", "--qlinear-group-size", "0"), "needs 8 bits"),
+            (("--qlinear", "nvfp4"), "use 4w or 8da4w"),
+            (("--delay-tokens", "31"), "use 1 to 30"),
+            (("--sliding-window", "129"), "window of 128"),
+            (("--output-dir", "y"), "use one of them"),
+        ):
+            with self.subTest(args=args):
+                process = self.export("--output", str(out), *args)
+                self.assertEqual(process.returncode, USAGE, process.stderr)
+                self.assertEqual(len(process.stderr.decode().strip().splitlines()), 1, process.stderr)
+                self.assertIn(words_, process.stderr.decode())
+                self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_kill_leaves_no_half_artifact_and_the_next_export_works(self):
+        out = self.folder / "k.safetensors"
+        for _ in range(5):
+            process = start("export", "--model", MODEL, "--output", str(out), "--qlinear", "4w", "--qlinear-encoder", "4w", "--threads", "1")
+            deadline = time.monotonic() + TIMEOUT_S
+            while process.poll() is None and not list(self.folder.glob("*.part")) and time.monotonic() < deadline:
+                time.sleep(0.001)
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            if out.exists():  # it was faster: then it is whole
+                self.check(run("inspect", str(out)))
+                out.unlink()
+        self.check(self.export("--output", str(out), "--qlinear", "4w"))
+        self.check(run("inspect", str(out)))
+        self.assertEqual(list(self.folder.glob("*.part")), [])
+
+
+class PullTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="voxrt_pull_"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        if run("pull", "--help").returncode != OK:
+            self.skipTest("built without voxrt pull")
+        self.server = subprocess.Popen([sys.executable, "-B", str(ROOT / "src/hub/testdata/bad_hub.py")], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE)
+        self.addCleanup(self.server.communicate)
+        self.environment = dict(os.environ, HF_ENDPOINT="http://127.0.0.1:%d" % int(self.server.stdout.readline()), HF_TOKEN="secret")
+
+    def pull(self, owner):
+        return run("pull", owner + "/x", "--output-dir", str(self.folder / "m"), env=self.environment)
+
+    def test_mirror_and_token_come_from_the_environment(self):
+        process = self.pull("token")
+        self.assertEqual(process.returncode, OK, process.stderr)
+        self.assertEqual(process.stdout.decode().strip(), str(self.folder / "m"))
+        self.assertEqual((self.folder / "m/consolidated.safetensors").stat().st_size, 1000003)
+
+    def test_damage_and_absence_are_told_apart_from_success(self):
+        process = self.pull("damaged")
+        self.assertEqual(process.returncode, INPUT)
+        self.assertIn("damaged", process.stderr.decode())
+        self.assertFalse((self.folder / "m/consolidated.safetensors").exists())
+        self.assertEqual(self.pull("absent").returncode, INPUT)
+        self.assertEqual(run("pull", "noslash", env=self.environment).returncode, USAGE)
+
+
+if __name__ == "__main__":
+    unittest.main()
