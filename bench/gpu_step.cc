@@ -66,33 +66,68 @@ void PrintPhases(SyntheticModel& model, int batch, int64_t* tick) {
   if (!stream.StartTrace().ok()) return;
   struct Sum {
     int count = 0;
-    double early = 0, input = 0, sums = 0, end = 0, whole = 0;
+    double whole = 0, input = 0, sums = 0, end = 0, last_start = 0, spread = 0, doubled = 0;
   };
   std::map<std::string, Sum> kinds;
-  constexpr int kTicks = 20;
+  constexpr int kTicks = 12;
+  constexpr size_t kBlocks = cuda_kernels::kTraceBlocks, kMarks = cuda_kernels::kTraceMarks;
   for (int i = 0; i < kTicks; ++i) {
     TimeTicks(model, batch, tick, 1, true, true);
     const std::vector<unsigned long long> marks = stream.ReadTrace();
     const std::vector<std::string> lines = stream.DescribeLastRecording();
-    auto at = [&](size_t phase, int mark) {
-      return static_cast<double>(marks[phase * 5 + static_cast<size_t>(mark)]) / 1000.0;
+    auto at = [&](size_t phase, size_t block, size_t mark) {
+      return static_cast<double>(marks[(phase * kBlocks + block) * kMarks + mark] % 1000000000000ull) / 1000.0;
     };
     if (i < 3) continue;
+    // When the wait of a phase is over: its first block's mark.
+    auto begin_of = [&](size_t phase) {
+      double first = 0;
+      for (size_t b = 0; b < kBlocks; ++b) {
+        if (at(phase, b, 1) > 0 && (first == 0 || at(phase, b, 1) < first)) first = at(phase, b, 1);
+      }
+      return first;
+    };
     for (size_t phase = 0; phase + 1 < lines.size(); ++phase) {
-      if (marks[phase * 5] == 0 || marks[(phase + 1) * 5] == 0) continue;
+      const double begin = begin_of(phase);
+      double next = begin_of(phase + 1);
+      if (next == 0 && phase + 2 < lines.size())
+        next = begin_of(phase + 2);  // a phase without marks counts to this one
+      if (begin == 0 || next == 0) continue;
       Sum& s = kinds[lines[phase]];
+      double last_end = 0;
+      double last_start = 0;
+      double input = 0;
+      double sums = 0;
+      double end = 0;
+      int blocks = 0;
+      std::map<int, int> sms;
+      for (size_t b = 0; b < kBlocks; ++b) {
+        if (at(phase, b, 4) == 0) continue;
+        ++blocks;
+        last_end = std::max(last_end, at(phase, b, 4) - begin);
+        last_start = std::max(last_start, at(phase, b, 0) - begin);
+        input += at(phase, b, 2) - at(phase, b, 1);
+        sums += at(phase, b, 3) - at(phase, b, 2);
+        end += at(phase, b, 4) - at(phase, b, 3);
+        ++sms[static_cast<int>(at(phase, b, 5) * 1000 + 0.5)];
+      }
+      if (blocks == 0) continue;
       ++s.count;
-      s.early += at(phase, 1) - at(phase, 0);
-      s.input += at(phase, 2) - at(phase, 1);
-      s.sums += at(phase, 3) - at(phase, 2);
-      s.end += at(phase, 4) - at(phase, 3);
-      s.whole += at(phase + 1, 1) - at(phase, 1);
+      s.whole += next - begin;
+      s.input += input / blocks;
+      s.sums += sums / blocks;
+      s.end += end / blocks;
+      s.last_start += last_start;
+      s.spread += last_end;
+      s.doubled += blocks - static_cast<double>(sms.size());
     }
   }
   for (const auto& [line, s] : kinds) {
-    std::fprintf(stderr, "%3d x %6.2f us (waits from %6.2f us before; input %5.2f sums %5.2f end %5.2f) %s\n",
-                 s.count / (kTicks - 3), s.whole / s.count, s.early / s.count, s.input / s.count, s.sums / s.count,
-                 s.end / s.count, line.c_str());
+    std::fprintf(stderr,
+                 "%3d x %6.2f us (mean input %5.2f sums %5.2f end %5.2f; last start %6.2f, last end %6.2f, blocks "
+                 "beside another %4.1f) %s\n",
+                 s.count / (kTicks - 3), s.whole / s.count, s.input / s.count, s.sums / s.count, s.end / s.count,
+                 s.last_start / s.count, s.spread / s.count, s.doubled / s.count, line.c_str());
   }
 }
 
@@ -123,6 +158,7 @@ int Main(int argc, char** argv) {
     return 1;
   }
   SyntheticModel& model = **made;
+  dynamic_cast<cuda::CudaStream&>(model.stream()).SetPlainEdges(argc > 8);
   const SyntheticBytes& bytes = model.bytes();
   fmt::print(
       "{{\"device\": \"{}\", \"load_s\": {:.2f}, \"encoder_MB\": {:.1f}, \"decoder_MB\": {:.1f}, \"head_MB\": "
@@ -134,7 +170,7 @@ int Main(int argc, char** argv) {
       int64_t tick = 0;
       // Fill what time allows with real rows, then move on to the wanted position.
       TimeTicks(model, batch, &tick, std::min(w, 100), true, true);
-      tick = std::max<int64_t>(tick, w - steps / 2);
+      tick = std::max<int64_t>(tick, w - steps);
       const Times whole = TimeTicks(model, batch, &tick, steps, true, true);
       if (phases) PrintPhases(model, batch, &tick);
       const Times encoder = TimeTicks(model, batch, &tick, steps / 3, true, false);

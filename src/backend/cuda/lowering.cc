@@ -6,6 +6,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "backend/cuda/kernels/shapes.h"
 #include "backend/cuda/prepared.h"
 #include "base/check.h"
 
@@ -35,7 +36,10 @@ class Lowering {
  public:
   Lowering(const LoweringContext& context, LoweringNeeds* needs) : c_(context), needs_(needs) {}
 
-  std::vector<Phase> Take() { return std::move(phases_); }
+  std::vector<Phase> Take() {
+    GivePlaces();
+    return std::move(phases_);
+  }
 
   void operator()(const backend::EmbedArgs& a) {
     const PlanPointers& plan = Plan(PlanId::kDecoder);
@@ -126,9 +130,8 @@ class Lowering {
     p.tile_rows = plan.tile_rows;
     p.tiles = plan.tiles;
     p.softmax_scale_log2 = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(a.shape.head_dim)));
-    phase.plan =
-        cuda_kernels::PlanAttention(a.shape.heads, a.shape.kv_heads, a.shape.head_dim, int8, plan.tiles,
-                                    plan.most_tile_rows, plan.long_window, c_.sm_count, c_.shared_limit, c_.clusters);
+    phase.plan = cuda_kernels::PlanAttention(a.shape.heads, a.shape.kv_heads, a.shape.head_dim, int8, plan.tiles,
+                                             plan.most_tile_rows, c_.sm_count, c_.shared_limit, c_.clusters);
     needs_->workspace_floats = std::max(needs_->workspace_floats, phase.plan.workspace_floats);
     needs_->counters = std::max<int64_t>(needs_->counters, phase.plan.counters);
     p.workspace = c_.workspace;
@@ -281,6 +284,27 @@ class Lowering {
     needs_->own_scales = std::max<int64_t>(needs_->own_scales, rows * 2 * shape.kv_heads);
   }
 
+  // Phases of one wave take small and large places on the SMs in turn (kernels/shapes.h).
+  void GivePlaces() {
+    const int large = std::min(cuda_kernels::kLargePhaseBytes, c_.shared_limit);
+    const int small = std::min(cuda_kernels::kSmallPhaseBytes, c_.shared_limit);
+    bool is_large = false;
+    for (Phase& phase : phases_) {
+      const int place = is_large ? large : small;
+      if (auto* l = std::get_if<LinearPhase>(&phase.body)) {
+        if (l->plan.kernel == cuda_kernels::LinearKernel::kSmall)
+          l->plan.shared_bytes = std::max(l->plan.shared_bytes, place);
+      } else if (auto* a = std::get_if<AttentionPhase>(&phase.body)) {
+        const int blocks = a->params.cache.kv_heads * a->plan.blocks_per_tile * a->params.tiles;
+        if (blocks <= c_.sm_count) a->plan.shared_bytes = std::max(a->plan.shared_bytes, place);
+      } else if (auto* i = std::get_if<cuda_kernels::IngestParams>(&phase.body)) {
+        if (i->rows <= cuda_kernels::kSmallRows) i->shared_bytes = place;
+      } else if (auto* e = std::get_if<cuda_kernels::EmbedParams>(&phase.body)) {
+        if (e->rows <= cuda_kernels::kSmallRows) e->shared_bytes = place;
+      }
+      is_large = !is_large;
+    }
+  }
   // A phase without rows has nothing to launch.
   static int64_t RowsOf(const LinearPhase& p) { return p.params.rows; }
   static int64_t RowsOf(const AttentionPhase& p) { return p.params.tiles; }
@@ -292,7 +316,8 @@ class Lowering {
   void Push(Body body) {
     if (RowsOf(body) == 0) return;
     if constexpr (std::is_same_v<Body, LinearPhase> || std::is_same_v<Body, AttentionPhase>) {
-      if (c_.trace != nullptr) body.params.trace = c_.trace + phases_.size() * cuda_kernels::kTraceMarks;
+      if (c_.trace != nullptr)
+        body.params.trace = c_.trace + phases_.size() * cuda_kernels::kTraceMarks * cuda_kernels::kTraceBlocks;
     }
     phases_.push_back({std::move(body)});
   }

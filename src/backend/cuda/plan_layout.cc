@@ -41,7 +41,6 @@ PlanTiles CountTiles(const backend::BatchPlan& plan, int positions) {
     result.tiles += (group.row_count + positions - 1) / positions;
     result.most_rows = std::max(result.most_rows, std::min<int>(group.row_count, positions));
     result.most_group_rows = std::max<int>(result.most_group_rows, group.row_count);
-    result.long_window = result.long_window || group.first_index + group.row_count > kLongWindow;
   }
   return result;
 }

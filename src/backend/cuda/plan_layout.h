@@ -21,13 +21,10 @@ struct PlanLayout {
 };
 PlanLayout MakePlanLayout(int64_t rows, int64_t half);
 
-inline constexpr int64_t kLongWindow = 1024;
-
 struct PlanTiles {
   int tiles = 0;
-  int most_rows = 0;         // of one tile
-  int most_group_rows = 0;   // of one session
-  bool long_window = false;  // some session has more than kLongWindow rows behind it
+  int most_rows = 0;        // of one tile
+  int most_group_rows = 0;  // of one session
 };
 // How the groups fall into attention tiles of at most `positions` rows.
 PlanTiles CountTiles(const backend::BatchPlan& plan, int positions);

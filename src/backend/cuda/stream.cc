@@ -77,8 +77,7 @@ bool CudaStream::GraphKey::operator==(const GraphKey& other) const {
   if (!(run == other.run) || head_rows != other.head_rows) return false;
   for (int i = 0; i < 2; ++i) {
     if (rows[i] != other.rows[i] || tiles[i].tiles != other.tiles[i].tiles ||
-        tiles[i].most_rows != other.tiles[i].most_rows || long_call[i] != other.long_call[i] ||
-        tiles[i].long_window != other.tiles[i].long_window) {
+        tiles[i].most_rows != other.tiles[i].most_rows || long_call[i] != other.long_call[i]) {
       return false;
     }
   }
@@ -196,7 +195,6 @@ void CudaStream::UploadPlans(const GraphKey& key, LoweringContext* context) {
     p.head_rows = i == 1 ? key.head_rows : 0;
     p.tiles = key.tiles[i].tiles;
     p.most_tile_rows = key.tiles[i].most_rows;
-    p.long_window = key.tiles[i].long_window;
     p.long_call = key.long_call[i];
     at += l.bytes;
   }
@@ -207,7 +205,7 @@ LoweringContext CudaStream::MakeContext() {
   LoweringContext c = scratch_pointers_;
   c.sm_count = device_.sm_count();
   c.shared_limit = device_.shared_limit();
-  c.clusters = device_.programmatic();  // both came with sm_90
+  c.clusters = false;  // a cluster takes places on SMs that the phases before and after need (kernels/shapes.h)
   auto* counters = small_.as<uint32_t>();
   c.conv_counters = counters;
   c.head_counter = counters + 2;
@@ -269,7 +267,7 @@ void CudaStream::LaunchEagerly(const std::vector<Phase>& phases) {
       continue;
     }
     const cuda_kernels::LaunchContext context{.stream = stream_,
-                                              .programmatic = device_.programmatic() && !first,
+                                              .programmatic = device_.programmatic() && !plain_edges_ && !first,
                                               .sm_count = device_.sm_count(),
                                               .shared_limit = device_.shared_limit()};
     first = false;
@@ -493,7 +491,7 @@ void CudaStream::CloneState(int from, int to, int64_t encoder_end, int64_t decod
 }
 
 Status CudaStream::StartTrace() {
-  constexpr int64_t kBytes = int64_t{4096} * cuda_kernels::kTraceMarks * 8;
+  constexpr int64_t kBytes = int64_t{1024} * cuda_kernels::kTraceBlocks * cuda_kernels::kTraceMarks * 8;
   VOXRT_ASSIGN_OR_RETURN(trace_, DeviceBlock::Allocate(kBytes, "a trace"));
   VOXRT_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(trace_.as<void>(), 0, kBytes, stream_), "cannot clear memory"));
   for (Graph& graph : graphs_) static_cast<void>(cudaGraphExecDestroy(graph.exec));
@@ -502,7 +500,7 @@ Status CudaStream::StartTrace() {
 }
 
 std::vector<unsigned long long> CudaStream::ReadTrace() {
-  std::vector<unsigned long long> marks(last_phases_.size() * cuda_kernels::kTraceMarks);
+  std::vector<unsigned long long> marks(last_phases_.size() * cuda_kernels::kTraceBlocks * cuda_kernels::kTraceMarks);
   Fail(ToStatus(cudaMemcpyAsync(marks.data(), trace_.as<void>(), marks.size() * 8, cudaMemcpyDeviceToHost, stream_),
                 "cannot read the trace"));
   Fail(Sync());

@@ -66,6 +66,8 @@ class CudaStream final : public backend::Stream {
 
   // Graphs off: every Run launches its phases one by one (for tests: same results).
   void SetEager(bool eager) { eager_ = eager; }
+  // Plain edges between phases instead of programmatic ones (for comparison: same results). Before the first Run.
+  void SetPlainEdges(bool plain) { plain_edges_ = plain; }
   // Marks of every phase (kernels/params.h) from now on; read after Sync: [phases][kTraceMarks], 0 where a phase has
   // none.
   Status StartTrace();
@@ -126,6 +128,7 @@ class CudaStream final : public backend::Stream {
   Status status_;
   backend::TapSink* tap_sink_ = nullptr;
   bool eager_ = false;
+  bool plain_edges_ = false;
 
   backend::BatchPlan plans_[2];
   int64_t half_[2] = {0, 0};   // rotary pairs per row

@@ -1,4 +1,6 @@
 // Instances and launcher of the attention kernel.
+#include <algorithm>
+
 #include "backend/cuda/kernels/attention.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/shapes.h"
@@ -8,10 +10,9 @@ namespace {
 
 template <int kHeadDim, bool kInt8>
 cudaError_t LaunchInstance(const AttentionParams& p, const AttentionPlan& plan, const LaunchContext& context) {
-  // Idle blocks where half the SMs would have none: no SM then gets two blocks of the next phase.
-  const int blocks = p.cache.kv_heads * plan.blocks_per_tile;
-  const int idle_tiles = blocks * p.tiles * 2 <= context.sm_count ? 1 : 0;
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(p.tiles + idle_tiles));
+  // A phase that fits one wave takes one block of every SM, idle ones included: see shapes.h.
+  const int blocks = p.cache.kv_heads * plan.blocks_per_tile * p.tiles;
+  const dim3 grid(static_cast<unsigned>(plan.cluster ? blocks : std::max(blocks, context.sm_count)));
   const int cluster = plan.cluster ? plan.blocks_per_tile : 1;
   constexpr int kDeep = AttentionStages(kHeadDim, true), kShallow = AttentionStages(kHeadDim, false);
   if (plan.stages == kDeep)

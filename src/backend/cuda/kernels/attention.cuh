@@ -45,18 +45,16 @@ __host__ __device__ inline AttentionLayout MakeAttentionLayout(int head_dim, boo
 struct Merged {
   float max, sum, value;
 };
-template <bool kGlobal>
 __device__ __forceinline__ Merged Merge(const float* m, const float* v, int count, int stride) {
-  auto load = [](const float* p) { return kGlobal ? __ldcg(p) : *p; };
   Merged merged{-INFINITY, 0.0f, 0.0f};
 #pragma unroll 4
-  for (int i = 0; i < count; ++i) merged.max = fmaxf(merged.max, load(m + i * stride));
+  for (int i = 0; i < count; ++i) merged.max = fmaxf(merged.max, m[i * stride]);
   const float safe = merged.max == -INFINITY ? 0.0f : merged.max;
 #pragma unroll 4
   for (int i = 0; i < count; ++i) {
-    const float weight = exp2f(load(m + i * stride) - safe);
-    merged.sum = fmaf(load(m + i * stride + 1), weight, merged.sum);
-    merged.value = fmaf(load(v + i * stride), weight, merged.value);
+    const float weight = exp2f(m[i * stride] - safe);
+    merged.sum = fmaf(m[i * stride + 1], weight, merged.sum);
+    merged.value = fmaf(v[i * stride], weight, merged.value);
   }
   return merged;
 }
@@ -68,11 +66,12 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
                 kSplitWarps = kAttentionWarps / kAtOnce;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
   const int kv_heads = p.cache.kv_heads, group = p.heads / kv_heads;
-  const int kv_head = blockIdx.x / p.blocks_per_tile, part = blockIdx.x % p.blocks_per_tile;
+  const int tile_blocks = kv_heads * p.blocks_per_tile, tile = blockIdx.x / tile_blocks;
+  const int kv_head = blockIdx.x % tile_blocks / p.blocks_per_tile, part = blockIdx.x % p.blocks_per_tile;
   LaunchDependents();
   Mark(p.trace, 0);
-  const bool idle = blockIdx.y >= p.tiles;
-  const int first_row = idle ? 0 : p.tile_row[blockIdx.y], tile_rows = idle ? 0 : p.tile_rows[blockIdx.y];
+  const bool idle = tile >= p.tiles;
+  const int first_row = idle ? 0 : p.tile_row[tile], tile_rows = idle ? 0 : p.tile_rows[tile];
   if (tile_rows == 0) {  // a place in the grid without work: it keeps its place on the SM until the phase begins
     WaitForPrevious();
     return;  // alike for all blocks of a cluster
@@ -104,84 +103,91 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     return b < 0 ? b + block_step : b;
   };
 
-  // Producer: blocks of (split, warp) in order, over the splits of this thread block.
+  // Blocks of (split, warp) in order, over the splits of this thread block.
   const int split_step = p.blocks_per_tile * kAtOnce, own_split = part + p.blocks_per_tile * (warp / kSplitWarps);
-  int load_split = own_split;
-  int load_block = first_block(load_split);
-  int produced = 0;
-  auto settle = [&]() {
-    while (load_split < p.splits && load_block > high_block) {
-      load_split += split_step;
-      if (load_split < p.splits) load_block = first_block(load_split);
-    }
-  };
-  settle();
-  auto load = [&]() {
-    const uint32_t stage = own_shared + (produced % kStages) * l.stage;
-    const int key0 = load_block * kKeyBlock;
+  const int64_t v_step = static_cast<int64_t>(kv_heads) * kPageTokens;  // tokens from K to V of a page
+  // K (0) or V (1) of block `block` into ring place `place`.
+  auto load = [&](int block, int place, int is_v) {
+    const uint32_t stage = own_shared + place * l.stage + is_v * kKeyBlock * kRowChunks * 16;
+    const int key0 = block * kKeyBlock;
     int ring0 = base_ring + key0;
     while (ring0 >= p.cache.capacity) ring0 -= p.cache.capacity;
     const int page = __ldg(pages + ring0 / kPageTokens);
-    const int64_t token0 = (static_cast<int64_t>(page) * 2 * kv_heads + kv_head) * kPageTokens + ring0 % kPageTokens;
-    const int64_t v_step = static_cast<int64_t>(kv_heads) * kPageTokens;  // tokens from K to V of the page
-    const int element = kInt8 ? 1 : 2;
-    const char* const data = static_cast<const char*>(p.cache.data);
-#pragma unroll 4
-    for (int i = 0; i < kKeyBlock * kRowChunks / 32; ++i) {
-      const int at = lane + i * 32, row = at / kRowChunks, chunk = at % kRowChunks;
-      const int key = key0 + row;
+    const int64_t token0 =
+        (static_cast<int64_t>(page) * 2 * kv_heads + kv_head) * kPageTokens + ring0 % kPageTokens + is_v * v_step;
+    const char* const data = static_cast<const char*>(p.cache.data) + token0 * kHeadDim * (kInt8 ? 1 : 2);
+    constexpr int kLoads = kKeyBlock * kRowChunks / 32;
+    static_assert(32 % kRowChunks == 0);
+    const int chunk = lane % kRowChunks;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int row = lane / kRowChunks + i * (32 / kRowChunks), key = key0 + row;
       const bool valid = key >= low && key <= last;
-      const char* k;
-      const char* v;
+      const char* from = data + row * kRowChunks * 16 + chunk * 16;
       if (p.own_rows && key >= call_first && valid) {
         const int64_t r = call_row + key - call_first;
         if constexpr (kInt8) {
-          k = reinterpret_cast<const char*>(p.own_codes) + ((r * 2) * kv_heads + kv_head) * kHeadDim + chunk * 16;
-          v = k + static_cast<int64_t>(kv_heads) * kHeadDim;
+          from = reinterpret_cast<const char*>(p.own_codes) + ((r * 2 + is_v) * kv_heads + kv_head) * kHeadDim +
+                 chunk * 16;
         } else {
-          k = static_cast<const char*>(p.q) + (r * p.q_stride + (p.heads + kv_head) * kHeadDim) * 2 + chunk * 16;
-          v = k + kv_heads * kHeadDim * 2;
-        }
-      } else {
-        k = data + (token0 + row) * kHeadDim * element + chunk * 16;
-        v = k + v_step * kHeadDim * element;
-      }
-      const int place = kInt8 ? chunk : (chunk ^ (row & 7));
-      const uint32_t to = stage + row * kRowChunks * 16 + place * 16;
-      CopyAsync16(to, k, valid ? 16 : 0);
-      CopyAsync16(to + kKeyBlock * kRowChunks * 16, v, valid ? 16 : 0);
-    }
-    if constexpr (kInt8) {  // lanes 0-15: K scales, 16-31: V scales
-      const int row = lane % 16, is_v = lane / 16;
-      const int key = key0 + row;
-      float scale = 0.0f;
-      if (key >= low && key <= last) {
-        if (p.own_rows && key >= call_first) {
-          scale = __ldcg(p.own_scale + ((call_row + (key - call_first)) * 2 + is_v) * kv_heads + kv_head);
-        } else {
-          scale = __ldcg(p.cache.scale + token0 + is_v * v_step + row);
+          from = static_cast<const char*>(p.q) +
+                 (r * p.q_stride + (p.heads + is_v * kv_heads + kv_head) * kHeadDim) * 2 + chunk * 16;
         }
       }
-      reinterpret_cast<float*>(own + (produced % kStages) * l.stage + 2 * kKeyBlock * kHeadDim)[lane] = scale;
+      const int to = kInt8 ? chunk : (chunk ^ (row & 7));
+      CopyAsync16(stage + row * kRowChunks * 16 + to * 16, from, valid ? 16 : 0);
     }
-    ++produced;
-    load_block += block_step;
-    settle();
+    if constexpr (kInt8) {
+      if (lane < kKeyBlock) {
+        const int key = key0 + lane;
+        float scale = 0.0f;
+        if (key >= low && key <= last) {
+          if (p.own_rows && key >= call_first) {
+            scale = __ldcg(p.own_scale + ((call_row + key - call_first) * 2 + is_v) * kv_heads + kv_head);
+          } else {
+            scale = __ldcg(p.cache.scale + token0 + lane);
+          }
+        }
+        reinterpret_cast<float*>(own + place * l.stage + 2 * kKeyBlock * kHeadDim)[is_v * kKeyBlock + lane] = scale;
+      }
+    }
   };
-  int committed = 0;
-  while (committed < kStages && load_split < p.splits && load_block * kKeyBlock + kKeyBlock <= call_first) {
-    load();
+  // K runs ahead of V by one step: `k_*` is the next block whose K is to be loaded, `v_*` the next for V.
+  struct Next {
+    int split, block, place;
+  };
+  Next next_k{own_split, first_block(own_split), 0};
+  auto settle = [&](Next& n) {
+    while (n.split < p.splits && n.block > high_block) {
+      n.split += split_step;
+      if (n.split < p.splits) n.block = first_block(n.split);
+    }
+  };
+  settle(next_k);
+  Next next_v = next_k;
+  auto advance = [&](Next& n, int is_v) {
+    if (n.split < p.splits) {
+      load(n.block, n.place, is_v);
+      if (++n.place == kStages) n.place = 0;
+      n.block += block_step;
+      settle(n);
+    }
     CommitAsync();
-    ++committed;
+  };
+  int filled = 0;
+  while (filled < kStages && next_k.split < p.splits && next_k.block * kKeyBlock + kKeyBlock <= call_first) {
+    advance(next_k, 0);
+    advance(next_v, 1);
+    ++filled;
   }
 
   if (p.cluster) ClusterArrive();  // nobody writes to a block that has not started
   WaitForPrevious();
   Mark(p.trace, 1);
 #pragma unroll 1
-  for (; committed < kStages; ++committed) {
-    if (load_split < p.splits) load();
-    CommitAsync();
+  for (; filled < kStages; ++filled) {
+    advance(next_k, 0);
+    advance(next_v, 1);
   }
   // q tile: MMA row t = position t / group, head t % group.
   char* const q_tile = smem + l.q;
@@ -204,7 +210,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
             low1 = g + 8 < rows ? max(low, index1 - p.window + 1) : 0;
   const uint32_t q_row = SharedAddress(q_tile) + (lane % 16) * kHeadDim * 2;
   const int q_swizzle = lane % 8;
-  int consumed = 0;
+  int place = 0;
   float* const partials = reinterpret_cast<float*>(smem + l.partial);
   float* const inbox = reinterpret_cast<float*>(smem + l.inbox);
   const uint32_t inbox_shared = SharedAddress(inbox);
@@ -212,9 +218,32 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
   const int values = rows * kHeadDim, share = (values + p.blocks_per_tile - 1) / p.blocks_per_tile;
   const int inbox_stride = 2 * rows + share;
   const bool local = p.blocks_per_tile == 1;
-  float* const workspace =
-      p.workspace + (static_cast<int64_t>(blockIdx.y) * kv_heads + kv_head) * p.splits * 16 * kRowStride;
+  float* const workspace = p.workspace + (static_cast<int64_t>(tile) * kv_heads + kv_head) * p.splits * 16 * kRowStride;
   if (p.cluster) ClusterWait();
+
+  // int8 only: K or V of the current block as bf16 (exact) in the warp's tile.
+  auto widen = [&](int is_v) {
+    const char* const from = own + place * l.stage + is_v * kKeyBlock * kHeadDim;
+    char* const tile_rows_at = own + kStages * l.stage + is_v * kKeyBlock * kHeadDim * 2;
+#pragma unroll
+    for (int i = 0; i < kKeyBlock * kHeadDim / 16 / 32; ++i) {
+      const int at = lane + i * 32, row = at / (kHeadDim / 16), chunk = at % (kHeadDim / 16);
+      const uint4 codes = LoadShared16(from + at * 16);
+      const uint32_t word[4] = {codes.x, codes.y, codes.z, codes.w};
+      uint32_t wide[8];
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        wide[2 * w] = PackBf16(static_cast<float>(static_cast<int8_t>(word[w])),
+                               static_cast<float>(static_cast<int8_t>(word[w] >> 8)));
+        wide[2 * w + 1] = PackBf16(static_cast<float>(static_cast<int8_t>(word[w] >> 16)),
+                                   static_cast<float>(static_cast<int8_t>(word[w] >> 24)));
+      }
+      char* const to = tile_rows_at + row * kHeadDim * 2;
+      *reinterpret_cast<uint4*>(to + ((2 * chunk) ^ (row & 7)) * 16) = {wide[0], wide[1], wide[2], wide[3]};
+      *reinterpret_cast<uint4*>(to + ((2 * chunk + 1) ^ (row & 7)) * 16) = {wide[4], wide[5], wide[6], wide[7]};
+    }
+    __syncwarp();
+  };
 
   for (int split = own_split; split < p.splits; split += split_step) {
     float max0 = -INFINITY, max1 = -INFINITY, sum0 = 0.0f, sum1 = 0.0f;
@@ -223,34 +252,16 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     for (int j = 0; j < kHeadDim / 8; ++j) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0.0f;
 #pragma unroll 1
     for (int block = first_block(split); block <= high_block; block += block_step) {
-      WaitAsync<kStages - 1>();
+      WaitAsync<2 * kStages - 1>();
       __syncwarp();
-      const uint32_t stage = own_shared + (consumed % kStages) * l.stage;
+      const uint32_t stage = own_shared + place * l.stage;
       uint32_t k_base = stage, v_base = stage + kKeyBlock * kHeadDim * 2;
       const float* scales = nullptr;
       if constexpr (kInt8) {
-        scales = reinterpret_cast<const float*>(own + (consumed % kStages) * l.stage + 2 * kKeyBlock * kHeadDim);
+        scales = reinterpret_cast<const float*>(own + place * l.stage + 2 * kKeyBlock * kHeadDim);
         k_base = own_shared + kStages * l.stage;
         v_base = k_base + kKeyBlock * kHeadDim * 2;
-#pragma unroll
-        for (int i = 0; i < 2 * kKeyBlock * kHeadDim / 16 / 32; ++i) {
-          const int at = lane + i * 32, row = at / (kHeadDim / 16),
-                    chunk = at % (kHeadDim / 16);  // row: K rows, then V rows
-          const uint4 codes = LoadShared16(own + (consumed % kStages) * l.stage + at * 16);
-          const uint32_t word[4] = {codes.x, codes.y, codes.z, codes.w};
-          uint32_t wide[8];
-#pragma unroll
-          for (int w = 0; w < 4; ++w) {
-            wide[2 * w] = PackBf16(static_cast<float>(static_cast<int8_t>(word[w])),
-                                   static_cast<float>(static_cast<int8_t>(word[w] >> 8)));
-            wide[2 * w + 1] = PackBf16(static_cast<float>(static_cast<int8_t>(word[w] >> 16)),
-                                       static_cast<float>(static_cast<int8_t>(word[w] >> 24)));
-          }
-          char* const to = own + kStages * l.stage + row * kHeadDim * 2;
-          *reinterpret_cast<uint4*>(to + ((2 * chunk) ^ (row & 7)) * 16) = {wide[0], wide[1], wide[2], wide[3]};
-          *reinterpret_cast<uint4*>(to + ((2 * chunk + 1) ^ (row & 7)) * 16) = {wide[4], wide[5], wide[6], wide[7]};
-        }
-        __syncwarp();
+        widen(0);
       }
       float s[2][4] = {};
       {
@@ -265,6 +276,14 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
           Mma(s[1], a[0], a[1], a[2], a[3], b[2], b[3]);
         }
       }
+      float k_factor[2][2];
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          k_factor[n][i] = kInt8 ? p.softmax_scale_log2 * scales[n * 8 + 2 * c + i] : p.softmax_scale_log2;
+      __syncwarp();
+      advance(next_k, 0);
       const int key0 = block * kKeyBlock + 2 * c;
       float block_max0 = -INFINITY, block_max1 = -INFINITY;
 #pragma unroll
@@ -272,8 +291,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int key = key0 + n * 8 + i;
-          float factor = p.softmax_scale_log2;
-          if constexpr (kInt8) factor *= scales[n * 8 + 2 * c + i];
+          const float factor = k_factor[n][i];
           s[n][i] = key <= index0 && key >= low0 ? s[n][i] * factor : -INFINITY;
           s[n][2 + i] = key <= index1 && key >= low1 ? s[n][2 + i] * factor : -INFINITY;
           block_max0 = fmaxf(block_max0, s[n][i]);
@@ -289,6 +307,9 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       const float safe0 = new0 == -INFINITY ? 0.0f : new0, safe1 = new1 == -INFINITY ? 0.0f : new1;
       const float alpha0 = exp2f(max0 - safe0), alpha1 = exp2f(max1 - safe1);
       max0 = new0, max1 = new1;
+      WaitAsync<2 * kStages - 1>();
+      __syncwarp();
+      if constexpr (kInt8) widen(1);
       float row0 = 0.0f, row1 = 0.0f;
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
@@ -316,10 +337,9 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
           Mma(d, a[0], a[1], a[2], a[3], b[2 * n], b[2 * n + 1]);
         }
       }
-      ++consumed;
       __syncwarp();
-      if (load_split < p.splits) load();
-      CommitAsync();
+      advance(next_v, 1);
+      if (++place == kStages) place = 0;
     }
 #pragma unroll
     for (int offset = 1; offset < 4; offset *= 2) {
@@ -345,7 +365,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       const int which = n < values ? 0 : 1, i = n - which * values;
       const int r = i / kHeadDim, d = i % kHeadDim, merged_split = part + turn + which * p.blocks_per_tile;
       const float* const from = partials + (which * kSplitWarps * rows + r) * kRowStride;
-      const Merged m = Merge<false>(from, from + 2 + d, kSplitWarps, rows * kRowStride);
+      const Merged m = Merge(from, from + 2 + d, kSplitWarps, rows * kRowStride);
       if (local || p.cluster) {
         const int owner = i / share, at = merged_split * inbox_stride + 2 * rows + i % share;
         if (local) {
@@ -384,21 +404,46 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     }
     const int first_value = part * share, end_value = min(first_value + share, values);
     for (int i = first_value + thread; i < end_value; i += kAttentionThreads) {
-      finish(i, Merge<false>(inbox + 2 * (i / kHeadDim), inbox + 2 * rows + i - first_value, p.splits, inbox_stride));
+      finish(i, Merge(inbox + 2 * (i / kHeadDim), inbox + 2 * rows + i - first_value, p.splits, inbox_stride));
     }
   } else {
     __shared__ uint32_t arrived;
     __threadfence();
     __syncthreads();
-    uint32_t* const counter = p.counter + blockIdx.y * kv_heads + kv_head;
+    uint32_t* const counter = p.counter + tile * kv_heads + kv_head;
     if (thread == 0) arrived = atomicAdd(counter, 1u);
     __syncthreads();
     if (arrived != static_cast<uint32_t>(p.blocks_per_tile) - 1) return;
     __threadfence();
     if (thread == 0) *counter = 0;
-    for (int i = thread; i < values; i += kAttentionThreads) {
-      const float* const from = workspace + i / kHeadDim * kRowStride;
-      finish(i, Merge<true>(from, from + 2 + i % kHeadDim, p.splits, 16 * kRowStride));
+    // Maxima and sums of all splits to shared memory while the values travel; then Merge's arithmetic.
+    constexpr int kSplits = AttentionSplits(kHeadDim);
+    float* const heads = partials;  // [splits][rows](max, sum)
+    for (int i = thread; i < rows * kSplits; i += kAttentionThreads) {
+      const int s = i / rows, r = i - s * rows;
+      const float2 head = __ldcg(reinterpret_cast<const float2*>(workspace + (s * 16 + r) * kRowStride));
+      heads[2 * i] = head.x, heads[2 * i + 1] = head.y;
+    }
+    bool ready = false;
+    for (int first_value = 0; first_value < values; first_value += kAttentionThreads) {
+      const int i = first_value + thread, r = min(i, values - 1) / kHeadDim;
+      float v[kSplits];
+#pragma unroll
+      for (int s = 0; s < kSplits; ++s)
+        v[s] = i < values ? __ldcg(workspace + (s * 16 + r) * kRowStride + 2 + i % kHeadDim) : 0.0f;
+      if (!ready) __syncthreads();
+      ready = true;
+      Merged m{-INFINITY, 0.0f, 0.0f};
+#pragma unroll
+      for (int s = 0; s < kSplits; ++s) m.max = fmaxf(m.max, heads[2 * (s * rows + r)]);
+      const float safe = m.max == -INFINITY ? 0.0f : m.max;
+#pragma unroll
+      for (int s = 0; s < kSplits; ++s) {
+        const float weight = exp2f(heads[2 * (s * rows + r)] - safe);
+        m.sum = fmaf(heads[2 * (s * rows + r) + 1], weight, m.sum);
+        m.value = fmaf(v[s], weight, m.value);
+      }
+      if (i < values) finish(i, m);
     }
   }
   Mark(p.trace, 4);

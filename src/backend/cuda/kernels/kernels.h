@@ -24,6 +24,7 @@ struct LinearPlan {
   int32_t split = 1;
   int32_t tiles_per_block = 0;
   int32_t batch_tiles = 0;
+  SmallPlan small{};
   int32_t slots = 0;    // units in a warp's ring (small)
   int32_t columns = 0;  // rows of x in a block (tall)
   int32_t shared_bytes = 0;
@@ -43,9 +44,8 @@ struct AttentionPlan {
   int64_t workspace_floats = 0;
   int32_t counters = 0;
 };
-// long_window: some session has more keys than one block of 16 for each warp.
 AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, int tiles, int most_tile_rows,
-                            bool long_window, int sm_count, int shared_limit, bool clusters);
+                            int sm_count, int shared_limit, bool clusters);
 // Rows of one session that share a tile: 16 MMA rows hold positions x query heads of a K/V head.
 int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit);
 cudaError_t LaunchAttention(const AttentionParams& params, const AttentionPlan& plan, const LaunchContext& context);

@@ -3,7 +3,10 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/shapes.h"
 
 namespace voxrt::cuda_kernels {
 

@@ -14,6 +14,7 @@ cudaError_t LaunchLinearFormat(const LinearParams& params, const LinearPlan& pla
   p.tiles_per_block = plan.tiles_per_block;
   p.batch_tiles = plan.batch_tiles;
   p.split = plan.split;
+  p.small = plan.small;
   if (plan.kernel == LinearKernel::kSmall) {
     const dim3 grid(static_cast<unsigned>(plan.blocks));
     auto launch = [&](auto kernel) { return Launch(kernel, p, grid, kSmallThreads, plan.shared_bytes, context); };

@@ -17,57 +17,27 @@ namespace voxrt::cuda_kernels {
 
 static_assert(kNormParts == kSmallWarps, "each warp sums one part of a norm");
 
-struct SmallLayout {  // byte offsets in shared memory
-  int x, x_stride, partial, partial_floats, bias, rope, token, parts, total;
-};
-
-// x_stride in bytes: an odd number of 16-byte steps keeps ldmatrix free of bank conflicts.
-__device__ inline SmallLayout MakeSmallLayout(const LinearParams& p, int slots, int unit) {
-  SmallLayout l{};
-  l.x = kSmallWarps * slots * unit;
-  l.x_stride = p.weight.units * kUnitCols * 2 + 16;
-  l.partial = l.x + 16 + p.rows * l.x_stride;  // 16 zero bytes first: the rows that do not exist
-  l.partial_floats = SliceCount(p.weight.units) * p.batch_tiles * p.rows * kTileRows;
-  l.bias = l.partial + 2 * l.partial_floats * 4;
-  l.rope = l.bias + (p.weight.bias ? p.tiles_per_block * kTileRows * 4 : 0);
-  l.token = (l.rope + (p.output.kind == OutputKind::kQkv ? p.rows * p.output.cache.head_dim * 4 : 0) + 15) / 16 * 16;
-  l.parts = l.token + kSmallRows * 8;
-  l.total = l.parts + kSmallRows * kNormParts * 4 + kSmallRows * 8;
-  return l;
-}
-
-// Gain (and, of a single row, delay scale) of this thread's inputs: loaded before the wait.
-struct NormConstants {
-  float4 gain[2], scale[2];
-};
-
-__device__ __forceinline__ NormConstants LoadNormConstants(const LinearParams& p, int warp, int lane) {
-  NormConstants c;
+// Gain and delay scales are constants: on their way to L2 before the wait.
+__device__ __forceinline__ void PrefetchNormConstants(const LinearParams& p, int thread) {
   const InputRef& in = p.input;
-  const int part_cols = NormPartCols(p.weight.cols), begin = warp * part_cols,
-            end = min(begin + part_cols, p.weight.cols);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int col = begin + (lane + i * 32) * 4;
-    c.gain[i] = c.scale[i] = {1.0f, 1.0f, 1.0f, 1.0f};
-    if (in.kind != InputKind::kNorm || col >= end) continue;
-    c.gain[i] = __ldg(reinterpret_cast<const float4*>(in.gain + col));
-    if (in.scales)
-      c.scale[i] = __ldg(
-          reinterpret_cast<const float4*>(in.scales + static_cast<int64_t>(in.scale_row[0]) * p.weight.cols + col));
-  }
-  return c;
+  const int lines = (p.weight.cols * 4 + 127) / 128;
+  if (in.kind != InputKind::kNorm || thread >= lines) return;
+  PrefetchL2(reinterpret_cast<const char*>(in.gain) + thread * 128);
+  if (!in.scales) return;
+  for (int row = 0; row < p.rows; ++row)
+    PrefetchL2(reinterpret_cast<const char*>(in.scales + static_cast<int64_t>(in.scale_row[row]) * p.weight.cols) +
+               thread * 128);
 }
 
 // Normalised rows as bf16 at x. Up to four vectors of a thread stay in registers between the sum and its use.
-__device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_stride, float* parts,
-                                          const NormConstants& constants, int warp, int lane) {
+__device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_stride, float* parts, int warp,
+                                          int lane) {
   const InputRef& in = p.input;
   const int cols = p.weight.cols, rows = p.rows;
   const int part_cols = NormPartCols(cols), begin = warp * part_cols, end = min(begin + part_cols, cols);
   const int steps = (part_cols / 4 + 31) / 32;
   const bool cached = steps <= 2 && rows * steps <= 4;
-  float4 cache[4];
+  float4 cache[4], gain0{}, gain1{};
   if (cached) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -77,6 +47,14 @@ __device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_
         cache[i] = __ldcg(
             reinterpret_cast<const float4*>(static_cast<const float*>(in.data) + InputRow(in, row) * in.stride + col));
     }
+    float4 gain[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int col = begin + (lane + i * 32) * 4;
+      gain[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+      if (i < steps && col < end) gain[i] = __ldg(reinterpret_cast<const float4*>(in.gain + col));
+    }
+    gain0 = gain[0], gain1 = gain[1];
     float sum[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -106,6 +84,8 @@ __device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_
     }
   }
   __syncthreads();
+  // Lane r computes the scale of row r.
+  const float my_scale = NormScale(parts + min(lane, rows - 1) * kNormParts, cols, in.epsilon);
   auto store = [&](int row, int col, float4 v, float scale, float4 gain, float4 delay) {
     v = Mul4(Scale4(v, scale), gain);
     if (in.scales) v = Mul4(v, delay);
@@ -120,15 +100,13 @@ __device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_
     for (int i = 0; i < 4; ++i) {
       const int row = steps == 1 ? i : i / 2, step = steps == 1 ? 0 : i % 2, col = begin + (lane + step * 32) * 4;
       if (row >= rows) break;
-      const float scale = NormScale(parts + row * kNormParts, cols, in.epsilon);
-      if (col < end)
-        store(row, col, cache[i], scale, step == 0 ? constants.gain[0] : constants.gain[1],
-              rows == 1 ? (step == 0 ? constants.scale[0] : constants.scale[1]) : delay_of(row, col));
+      const float scale = __shfl_sync(0xffffffffu, my_scale, row);
+      if (col < end) store(row, col, cache[i], scale, step == 0 ? gain0 : gain1, delay_of(row, col));
     }
   } else {
     for (int row = 0; row < rows; ++row) {
       const float* source = static_cast<const float*>(in.data) + InputRow(in, row) * in.stride;
-      const float scale = NormScale(parts + row * kNormParts, cols, in.epsilon);
+      const float scale = __shfl_sync(0xffffffffu, my_scale, row);
 #pragma unroll 2
       for (int col = begin + lane * 4; col < end; col += 128)
         store(row, col, __ldcg(reinterpret_cast<const float4*>(source + col)), scale,
@@ -138,15 +116,25 @@ __device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_
 }
 
 // Stages rows of x as bf16 at `x`; inputs beyond cols are zero.
-__device__ __forceinline__ void StageInput(const LinearParams& p, char* x, int x_stride, float* parts,
-                                           const NormConstants& constants, int thread) {
+__device__ __forceinline__ void StageInput(const LinearParams& p, char* x, int x_stride, float* parts, int thread) {
   const InputRef& in = p.input;
   const int cols = p.weight.cols, padded = p.weight.units * kUnitCols, rows = p.rows;
   if (in.kind == InputKind::kNorm) {
-    StageNorm(p, x, x_stride, parts, constants, thread / 32, thread % 32);
+    StageNorm(p, x, x_stride, parts, thread / 32, thread % 32);
     for (int row = 0; row < rows; ++row)
       for (int col = cols + thread; col < padded; col += kSmallThreads)
         *reinterpret_cast<uint16_t*>(x + row * x_stride + col * 2) = 0;
+  } else if (in.aligned && in.kind == InputKind::kPlain && in.element == Element::kBf16) {
+    // Straight to shared memory. Waiting for all copies also waits for the ring, which began long before.
+    for (int row = 0; row < rows; ++row) {
+      const char* const from = static_cast<const char*>(in.data) + InputRow(in, row) * in.stride * 2;
+      for (int chunk = thread; chunk * 8 < cols; chunk += kSmallThreads)
+        CopyAsync16(SharedAddress(x) + row * x_stride + chunk * 16, from + chunk * 16);
+      for (int chunk = cols / 8 + thread; chunk * 8 < padded; chunk += kSmallThreads)
+        *reinterpret_cast<uint4*>(x + row * x_stride + chunk * 16) = {0, 0, 0, 0};
+    }
+    CommitAsync();
+    WaitAsync<0>();
   } else if (in.aligned) {
     // Flat over rows and 16-byte chunks, several loads on their way at once.
     const int chunks = padded / 8;
@@ -183,12 +171,11 @@ template <WeightFormat kFormat, int kSlots>
 __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __grid_constant__ LinearParams p) {
   extern __shared__ __align__(128) char smem[];
   constexpr int kUnit = UnitBytes(kFormat);
-  const SmallLayout l = MakeSmallLayout(p, kSlots, kUnit);
+  const SmallPlan& l = p.small;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int units = p.weight.units, slice_units = SliceUnits(units), slices = SliceCount(units);
-  const int first_tile = static_cast<int>(static_cast<int64_t>(blockIdx.x) * p.weight.tiles / gridDim.x);
-  const int tiles = static_cast<int>(static_cast<int64_t>(blockIdx.x + 1) * p.weight.tiles / gridDim.x) - first_tile;
-  const int active_blocks = min(static_cast<int>(gridDim.x), p.weight.tiles);
+  const int units = p.weight.units, slice_units = l.slice_units, slices = l.slices;
+  const int first_tile = blockIdx.x * l.block_tiles + min(static_cast<int>(blockIdx.x), l.block_tiles_rest);
+  const int tiles = l.block_tiles + (static_cast<int>(blockIdx.x) < l.block_tiles_rest ? 1 : 0);
   LaunchDependents();
   Mark(p.trace, 0);
   if (tiles == 0) {  // keeps its place on the SM until the phase begins
@@ -198,8 +185,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
   const uint8_t* const weights = p.weight.data + static_cast<int64_t>(first_tile) * units * kUnit;
   char* const ring = smem + warp * kSlots * kUnit;
   const int items = tiles * slices;
-  const uint32_t reciprocal = ((1u << 20) + static_cast<uint32_t>(slices) - 1) / static_cast<uint32_t>(slices);
-  auto tile_of = [&](int item) { return static_cast<int>((static_cast<uint32_t>(item) * reciprocal) >> 20); };
+  auto tile_of = [&](int item) { return static_cast<int>((static_cast<uint32_t>(item) * l.slice_reciprocal) >> 20); };
 
   // The units of a warp in order: those of its items i = warp, warp + 16, ...; item i is slice i % slices of tile i /
   // slices.
@@ -238,7 +224,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
   }
   // Constants of prologue and epilogue.
   if (thread < 4) reinterpret_cast<uint32_t*>(smem + l.x)[thread] = 0;
-  const NormConstants constants = LoadNormConstants(p, warp, lane);
+  PrefetchNormConstants(p, thread);
   float* const bias = reinterpret_cast<float*>(smem + l.bias);
   if (p.weight.bias)
     for (int i = thread; i < tiles * kTileRows; i += kSmallThreads)
@@ -258,7 +244,9 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
 
   WaitForPrevious();
   Mark(p.trace, 1);
-  const int column = thread % p.rows, pair_of_thread = thread / p.rows, pairs_per_pass = kSmallThreads / p.rows;
+  const int pair_of_thread = static_cast<int>((static_cast<uint32_t>(thread) * l.column_reciprocal) >> 20);
+  const int column = thread - pair_of_thread * p.rows;
+  const int pairs_per_pass = static_cast<int>((static_cast<uint32_t>(kSmallThreads) * l.column_reciprocal) >> 20);
   // The first residual pair of this thread travels while the sums are made.
   float residual[2] = {0.0f, 0.0f};
   const int residual_n = first_tile * kTileRows + 2 * pair_of_thread;
@@ -269,14 +257,14 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
     if (residual_n < p.weight.rows) residual[0] = __ldcg(data);
     if (residual_n + 1 < p.weight.rows) residual[1] = __ldcg(data + 1);
   }
-  StageInput(p, smem + l.x + 16, l.x_stride, reinterpret_cast<float*>(smem + l.parts), constants, thread);
+  StageInput(p, smem + l.x + 16, l.x_stride, reinterpret_cast<float*>(smem + l.parts), thread);
   __syncthreads();
   Mark(p.trace, 2);
   if (p.input.kind == InputKind::kConv) {
     __shared__ uint32_t arrived;
     if (thread == 0) arrived = atomicAdd(p.input.counter, 1u);
     __syncthreads();
-    if (arrived == static_cast<uint32_t>(active_blocks) - 1) {
+    if (arrived == static_cast<uint32_t>(min(static_cast<int>(gridDim.x), p.weight.tiles)) - 1) {
       StoreConvTails(p.input, p.rows * p.input.conv_stride, kSmallThreads, thread);
       if (thread == 0) *p.input.counter = 0;
     }
@@ -375,7 +363,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
     __syncthreads();
     if (thread == 0) finished = atomicAdd(p.output.counter, 1u);
     __syncthreads();
-    if (finished == static_cast<uint32_t>(active_blocks) - 1) {
+    if (finished == static_cast<uint32_t>(min(static_cast<int>(gridDim.x), p.weight.tiles)) - 1) {
       __threadfence();
       if (thread == 0) *p.output.counter = 0;
       FinishHead(p.output, p.rows, kSmallThreads, thread);

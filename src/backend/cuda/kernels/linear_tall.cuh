@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(kTallThreads, 2) LinearTallKernel(const __grid
   const int first_unit = first_slice * slice_units, end_unit = min(end_slice * slice_units, units);
   const uint32_t shared = SharedAddress(smem);
   LaunchDependents();
+  Mark(p.trace, 0);
 
   auto load_weights = [&](int unit, int stage) {
     constexpr int kChunks = kUnit / 16;
@@ -69,6 +70,8 @@ __global__ void __launch_bounds__(kTallThreads, 2) LinearTallKernel(const __grid
   for (int i = 0; i < kStages - 1; ++i)
     if (first_unit + i < end_unit) load_weights(first_unit + i, i);
   WaitForPrevious();
+  Mark(p.trace, 1);
+  Mark(p.trace, 2);
 #pragma unroll 1
   for (int i = 0; i < kStages - 1; ++i) {
     if (first_unit + i < end_unit) load_input(first_unit + i, i);
@@ -130,6 +133,7 @@ __global__ void __launch_bounds__(kTallThreads, 2) LinearTallKernel(const __grid
     }
   }
   WaitAsync<0>();
+  Mark(p.trace, 3);
   if (p.split > 1) {
     __shared__ uint32_t arrived;
     __threadfence();
@@ -194,6 +198,7 @@ __global__ void __launch_bounds__(kTallThreads, 2) LinearTallKernel(const __grid
     Finish(p.output, p.weight.rows, row, n, y0, y1, p.output.cos + static_cast<int64_t>(row) * half,
            p.output.sin + static_cast<int64_t>(row) * half, cache_token[column]);
   }
+  Mark(p.trace, 4);
   if (head) {
     __shared__ uint32_t finished;
     __syncthreads();

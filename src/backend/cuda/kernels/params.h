@@ -116,9 +116,19 @@ struct OutputRef {
   uint32_t* sequence = nullptr;        // device counter of finished heads
 };
 
-// Times of block 0 of a phase (%globaltimer, ns), for measurements: start, previous phase done, input ready, sums
-// ready, end.
-inline constexpr int kTraceMarks = 5;
+// Times inside a phase for measurements (%globaltimer, ns) of each block: start, previous phase done, input ready, sums
+// ready, end; and the SM.
+inline constexpr int kTraceMarks = 6;
+inline constexpr int kTraceBlocks = 192;  // of a phase, at most
+
+// Where the streaming kernel keeps what in shared memory (bytes), and how its work is dealt; computed on the host.
+struct SmallPlan {
+  int32_t x, x_stride, partial, partial_floats, bias, rope, token, parts;
+  int32_t slices, slice_units;
+  uint32_t slice_reciprocal;              // item / slices = item * reciprocal >> 20
+  uint32_t column_reciprocal;             // thread / rows, likewise
+  int32_t block_tiles, block_tiles_rest;  // every block has block_tiles, the first block_tiles_rest one more
+};
 
 struct LinearParams {
   WeightRef weight;
@@ -126,6 +136,7 @@ struct LinearParams {
   OutputRef output;
   int32_t rows = 0;
   // Set by the launcher's plan.
+  SmallPlan small{};
   int32_t tiles_per_block = 0;
   int32_t batch_tiles = 0;  // tiles folded together
   int32_t split = 1;        // tall kernel: blocks along K
@@ -134,7 +145,7 @@ struct LinearParams {
   uint32_t* split_counter = nullptr;
   const void* prefetch[2] = {nullptr, nullptr};  // weights of later phases to pull into L2
   int64_t prefetch_bytes[2] = {0, 0};
-  unsigned long long* trace = nullptr;  // [kTraceMarks] or null
+  unsigned long long* trace = nullptr;  // [kTraceBlocks][kTraceMarks] or null
 };
 
 struct AttentionParams {
@@ -195,6 +206,7 @@ struct AppendParams {  // copies the last rows of a long call into the rings
 };
 
 struct EmbedParams {
+  int32_t shared_bytes = 0;  // the place of a phase (shapes.h), or 0
   WeightRef table;
   const float* audio = nullptr;
   int64_t audio_stride = 0;
@@ -224,7 +236,8 @@ struct IngestParams {
   InputRef input;
   int32_t rows = 0;
   int32_t cols = 0;
-  int32_t padded_cols = 0;  // zeros beyond cols
+  int32_t shared_bytes = 0;  // the place of a phase (shapes.h), or 0
+  int32_t padded_cols = 0;   // zeros beyond cols
   void* out = nullptr;
   int64_t out_stride = 0;
   Element out_element = Element::kBf16;

@@ -11,15 +11,25 @@ namespace {
 
 constexpr int kTallThreads = 256;
 
-// Mirrors MakeSmallLayout.
-int SmallSharedBytes(const LinearParams& p, int slots, int tiles_per_block, int batch_tiles) {
-  const int x = kSmallWarps * slots * UnitBytes(p.weight.format);
-  const int partial = x + 16 + p.rows * (p.weight.units * kUnitCols * 2 + 16);
-  const int bias = partial + 2 * SliceCount(p.weight.units) * batch_tiles * p.rows * kTileRows * 4;
-  const int rope = bias + (p.weight.bias != nullptr ? tiles_per_block * kTileRows * 4 : 0);
-  const int token =
-      (rope + (p.output.kind == OutputKind::kQkv ? p.rows * p.output.cache.head_dim * 4 : 0) + 15) / 16 * 16;
-  return token + kSmallRows * 8 + kSmallRows * 16 * 4 + kSmallRows * 8;
+// Layout of a block of the streaming kernel; returns its bytes. Rows of x lie an odd number of 16-byte steps apart, so
+// that ldmatrix has no bank conflicts; 16 zero bytes before them stand for the rows that do not exist.
+int LaySmall(const LinearParams& p, int slots, int tiles_per_block, int batch_tiles, SmallPlan* l) {
+  l->slices = SliceCount(p.weight.units);
+  l->slice_units = SliceUnits(p.weight.units);
+  l->x = kSmallWarps * slots * UnitBytes(p.weight.format);
+  l->x_stride = p.weight.units * kUnitCols * 2 + 16;
+  l->partial = l->x + 16 + p.rows * l->x_stride;
+  l->partial_floats = l->slices * batch_tiles * p.rows * kTileRows;
+  const bool one_batch = batch_tiles >= tiles_per_block;  // else the next batch is summed while one is folded
+  l->bias = l->partial + (one_batch ? 1 : 2) * l->partial_floats * 4;
+  l->rope = l->bias + (p.weight.bias != nullptr ? tiles_per_block * kTileRows * 4 : 0);
+  l->token = (l->rope + (p.output.kind == OutputKind::kQkv ? p.rows * p.output.cache.head_dim * 4 : 0) + 15) / 16 * 16;
+  l->parts = l->token + kSmallRows * 8;
+  return l->parts + kSmallRows * 16 * 4 + kSmallRows * 8;
+}
+
+uint32_t Reciprocal(int divisor) {
+  return ((1u << 20) + static_cast<uint32_t>(divisor) - 1) / static_cast<uint32_t>(divisor);
 }
 
 int TallSharedBytes(WeightFormat format, int warp_rows, int columns, int stages) {
@@ -30,14 +40,13 @@ int TallSharedBytes(WeightFormat format, int warp_rows, int columns, int stages)
 bool PlanSmall(const LinearParams& p, int sm_count, int shared_limit, LinearPlan* plan) {
   const int tiles_per_block = (p.weight.tiles + sm_count - 1) / sm_count;
   const int wanted = std::min(tiles_per_block, 16);
-  // Half an SM where possible, so that the next phase's block fits beside this one.
-  const int half = std::min(shared_limit, 113 * 1024);
-  for (const int limit : {half, shared_limit}) {
+  for (const int limit :
+       {std::min(shared_limit, kSmallPhaseBytes), std::min(shared_limit, kLargePhaseBytes), shared_limit}) {
     for (int depth = 0; depth < kRingDepths; ++depth) {
       const int slots = RingSlots(p.weight.format, depth);
       const int least = depth + 1 < kRingDepths ? std::min(wanted, 3) : 1;
       for (int batch = wanted; batch >= least; --batch) {
-        const int bytes = SmallSharedBytes(p, slots, tiles_per_block, batch);
+        const int bytes = LaySmall(p, slots, tiles_per_block, batch, &plan->small);
         if (bytes > limit) continue;
         plan->kernel = LinearKernel::kSmall;
         plan->tiles_per_block = tiles_per_block;
@@ -45,8 +54,13 @@ bool PlanSmall(const LinearParams& p, int sm_count, int shared_limit, LinearPlan
         // Equal batches: 9 tiles with room for 8 run as 5 + 4.
         const int batches = (tiles_per_block + batch - 1) / batch;
         plan->batch_tiles = (tiles_per_block + batches - 1) / batches;
+        LaySmall(p, slots, tiles_per_block, plan->batch_tiles, &plan->small);
+        plan->small.slice_reciprocal = Reciprocal(plan->small.slices);
+        plan->small.column_reciprocal = Reciprocal(p.rows);
+        plan->small.block_tiles = p.weight.tiles / sm_count;
+        plan->small.block_tiles_rest = p.weight.tiles % sm_count;
         plan->slots = slots;
-        plan->shared_bytes = std::min(std::max(bytes, kLeastPhaseBytes), shared_limit);
+        plan->shared_bytes = bytes;
         return true;
       }
     }
@@ -106,24 +120,21 @@ int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int
 }
 
 AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, int tiles, int most_tile_rows,
-                            bool long_window, int sm_count, int shared_limit, bool clusters) {
+                            int sm_count, int shared_limit, bool clusters) {
   AttentionPlan plan;
   plan.tile_positions = AttentionTilePositions(heads, kv_heads, head_dim, int8, shared_limit);
   plan.splits = AttentionSplits(head_dim);
   const int rows = std::min(plan.tile_positions, most_tile_rows) * (heads / kv_heads);
   const int most = plan.splits / AttentionSplitsAtOnce(head_dim);  // at most 8: larger clusters are not portable
-  plan.blocks_per_tile = 1;
+  // One wave of blocks for a few tiles; with many, blocks short enough to even out.
+  plan.blocks_per_tile = head_dim == 64 ? 1 : 4;
   while (plan.blocks_per_tile < most && tiles * kv_heads * plan.blocks_per_tile < sm_count * 3 / 4)
     plan.blocks_per_tile *= 2;
-  // One stage while a warp has one block of keys to read; more when it streams.
-  const bool streams = long_window || plan.blocks_per_tile < most;
-  for (const bool deep : {streams, false}) {
+  for (const bool deep : {true, false}) {
     plan.stages = AttentionStages(head_dim, deep);
     plan.shared_bytes = AttentionSharedBytes(head_dim, int8, plan.stages, rows, plan.blocks_per_tile);
     if (plan.shared_bytes <= shared_limit) break;
   }
-  if (plan.blocks_per_tile > 1)
-    plan.shared_bytes = std::min(std::max(plan.shared_bytes, kLeastPhaseBytes), shared_limit);
   plan.cluster = clusters && plan.blocks_per_tile > 1;
   if (plan.blocks_per_tile > 1 && !clusters) {
     plan.workspace_floats = static_cast<int64_t>(tiles) * kv_heads * plan.splits * 16 * (head_dim + 2);

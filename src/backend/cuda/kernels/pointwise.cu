@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(kIngestThreads) IngestKernel(const __grid_cons
   const int row = blockIdx.x, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   LaunchDependents();
   WaitForPrevious();
+  if (row >= p.rows) return;
   const int64_t out = row * p.out_stride;
   if (in.kind == InputKind::kNorm) {
     const float* const source = static_cast<const float*>(in.data) + InputRow(in, row) * in.stride;
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kIngestThreads) IngestKernel(const __grid_cons
     __syncthreads();
     if (thread == 0) arrived = atomicAdd(in.counter, 1u);
     __syncthreads();
-    if (arrived == gridDim.x - 1) {
+    if (arrived == static_cast<uint32_t>(p.rows) - 1) {
       StoreConvTails(in, p.rows * in.conv_stride, kIngestThreads, thread);
       if (thread == 0) *in.counter = 0;
     }
@@ -67,10 +68,11 @@ __global__ void __launch_bounds__(kIngestThreads) IngestKernel(const __grid_cons
 }
 
 __global__ void __launch_bounds__(kIngestThreads) EmbedKernel(const __grid_constant__ EmbedParams p) {
-  const int row = blockIdx.y, col = blockIdx.x * kThreads + threadIdx.x;
+  const int blocks_per_row = (p.table.cols + kThreads - 1) / kThreads;
+  const int row = blockIdx.x / blocks_per_row, col = blockIdx.x % blocks_per_row * kThreads + threadIdx.x;
   LaunchDependents();
   WaitForPrevious();
-  if (col >= p.table.cols) return;
+  if (row >= p.rows || col >= p.table.cols) return;
   int token = p.token[row];
   if (token < 0) token = __ldcg(p.slot_token + p.row_slot[row]);
   if (token < 0 || token >= p.table.rows) token = 0;
@@ -205,13 +207,15 @@ __global__ void __launch_bounds__(kThreads) CloneKernel(const __grid_constant__ 
 
 }  // namespace
 
+// With a place on the SMs: one block per SM (shapes.h).
 cudaError_t LaunchIngest(const IngestParams& p, const LaunchContext& context) {
-  return Launch(IngestKernel, p, dim3(static_cast<unsigned>(p.rows)), kIngestThreads, 0, context);
+  const int blocks = p.shared_bytes > 0 ? std::max(p.rows, context.sm_count) : p.rows;
+  return Launch(IngestKernel, p, dim3(static_cast<unsigned>(blocks)), kIngestThreads, p.shared_bytes, context);
 }
 cudaError_t LaunchEmbed(const EmbedParams& p, const LaunchContext& context) {
-  return Launch(EmbedKernel, p,
-                dim3(static_cast<unsigned>((p.table.cols + kThreads - 1) / kThreads), static_cast<unsigned>(p.rows)),
-                kThreads, 0, context);
+  const int needed = (p.table.cols + kThreads - 1) / kThreads * p.rows;
+  const int blocks = p.shared_bytes > 0 ? std::max(needed, context.sm_count) : needed;
+  return Launch(EmbedKernel, p, dim3(static_cast<unsigned>(blocks)), kThreads, p.shared_bytes, context);
 }
 cudaError_t LaunchRope(const RopeParams& p, const LaunchContext& context) {
   return Launch(RopeKernel, p,

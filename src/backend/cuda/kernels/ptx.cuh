@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/params.h"
+
 namespace voxrt::cuda_kernels {
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
@@ -131,10 +133,16 @@ __device__ __forceinline__ uint32_t MulBf162(uint32_t a, uint32_t b) {
 }
 
 __device__ __forceinline__ void Mark(unsigned long long* trace, int mark) {
-  if (trace == nullptr || threadIdx.x != 0 || blockIdx.x != 0 || blockIdx.y != 0 || blockIdx.z != 0) return;
+  if (trace == nullptr || threadIdx.x != 0 || blockIdx.x >= kTraceBlocks) return;
   unsigned long long now;
   asm volatile("mov.u64 %0, %globaltimer;\n" : "=l"(now));
+  trace += blockIdx.x * kTraceMarks;
   trace[mark] = now;
+  if (mark == 0) {
+    unsigned sm;
+    asm volatile("mov.u32 %0, %smid;\n" : "=r"(sm));
+    trace[5] = sm;
+  }
 }
 
 // A warp's own view of results that other blocks wrote before the wait: read from L2, never from a stale L1 line.

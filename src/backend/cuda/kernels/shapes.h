@@ -9,14 +9,14 @@ namespace voxrt::cuda_kernels {
 inline constexpr int kSmallThreads = 512;
 inline constexpr int kSmallWarps = kSmallThreads / 32;
 
-// Units in the ring of one warp of the streaming kernel, three depths. A block takes 80 to 110 KB where it can: two
-// phases then share an SM of 228 KB, three do not, so each SM has one block of each phase.
+// Units in the ring of one warp of the streaming kernel, three depths: the deepest that leaves the phase its small
+// place.
 constexpr int RingSlots(WeightFormat format, int depth) {
   switch (format) {
     case WeightFormat::kInt4G128:
-      return depth == 0 ? 5 : depth == 1 ? 3 : 2;
-    case WeightFormat::kInt4G32:
       return depth == 0 ? 4 : depth == 1 ? 3 : 2;
+    case WeightFormat::kInt4G32:
+      return depth == 0 ? 3 : depth == 1 ? 2 : 1;
     case WeightFormat::kInt8Row:
     case WeightFormat::kInt8G32:
       return depth == 0 ? 3 : depth == 1 ? 2 : 1;
@@ -27,8 +27,13 @@ constexpr int RingSlots(WeightFormat format, int depth) {
 }
 inline constexpr int kRingDepths = 3;
 
-// Least shared memory of a phase of a few rows: three blocks of this size do not fit an SM of 228 KB.
-inline constexpr int kLeastPhaseBytes = 77 * 1024;
+// Places on the SMs. Phases of a few rows overlap in pairs: the blocks of the next one get ready on the SMs while the
+// present one works. That pays only while every SM has one block of each phase; an SM with two blocks of one phase
+// doubles the phase, and hands the imbalance on. So such a phase has exactly one block per SM, idle ones included, and
+// phases take a large and a small part of an SM's shared memory in turn: large + small fit an SM of 228 KB, two large
+// do not. A large phase therefore lies on all SMs, and leaves each room for just one block of the small phase after it.
+inline constexpr int kSmallPhaseBytes = 96 * 1024;
+inline constexpr int kLargePhaseBytes = 129 * 1024;
 
 // Stages of 128 inputs of the tall kernel.
 constexpr int TallStages(WeightFormat format, bool deep) {
@@ -39,6 +44,7 @@ constexpr int TallStages(WeightFormat format, bool deep) {
 inline constexpr int kAttentionWarps = 8;
 constexpr int AttentionSplits(int head_dim) { return head_dim == 64 ? 4 : 16; }
 constexpr int AttentionSplitsAtOnce(int head_dim) { return head_dim == 64 ? 1 : 2; }
-constexpr int AttentionStages(int head_dim, bool deep) { return deep || head_dim == 64 ? 2 : 1; }
+// Key blocks in a warp's ring: more where a block streams many keys.
+constexpr int AttentionStages(int head_dim, bool deep) { return deep && head_dim == 64 ? 2 : 1; }
 
 }  // namespace voxrt::cuda_kernels
