@@ -30,6 +30,11 @@ backend::Device& CpuDevice() {
   return *device;
 }
 
+double RefreshReadBandwidth() {
+  base::ThreadPool pool(MachineRoofline().threads);
+  return MachineRoofline().read_bytes_per_s = MeasureReadBandwidth(pool);
+}
+
 void ReportRates(benchmark::State& state, double bytes, double operations) {
   const double runs = static_cast<double>(state.iterations());
   state.counters["GB/s"] = benchmark::Counter(bytes * runs / 1e9, benchmark::Counter::kIsRate);

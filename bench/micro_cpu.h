@@ -21,6 +21,9 @@ struct Roofline {
 Roofline& MachineRoofline();
 backend::Device& CpuDevice();
 
+// Measures the read bandwidth again, for shares that hold on a machine whose bandwidth drifts; returns it.
+double RefreshReadBandwidth();
+
 // GB/s, GFLOP/s and their shares of the roofline for work of `bytes` and `operations` an iteration.
 void ReportRates(benchmark::State& state, double bytes, double operations);
 
