@@ -179,6 +179,7 @@ void AddListen(Cli& cli) {
                    "Index or part of the name of an input device; default: the system's")
       ->type_name("DEVICE");
   AddModelOptions(*command, &options->model);
+  AddServerOptions(*command, &options->model);
   AddDecodeOptions(*command, &options->decode);
   AddFormatOptions(*command, &options->formats);
   AddRawOptions(*command, &options->raw);

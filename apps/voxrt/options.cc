@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "base/log.h"
 #include "cli.h"
 #include "interrupt.h"
+#ifdef VOXRT_HAVE_SERVE
+#include "server/client/remote_engine.h"
+#endif
 
 namespace voxrt::app {
 namespace {
@@ -67,6 +71,18 @@ void AddModelOptions(CLI::App& command, ModelOptions* options) {
   command.add_option("--kv-type", options->kv_type, "Element type of the attention caches; default: the backend's")
       ->check(CLI::IsMember({"fp32", "bf16", "int8"}))
       ->type_name("TYPE");
+}
+
+void AddServerOptions([[maybe_unused]] CLI::App& command, [[maybe_unused]] ModelOptions* options) {
+#ifdef VOXRT_HAVE_SERVE
+  command
+      .add_option("--server", options->server, "Let a voxrt server do the work: http://HOST:PORT or https://HOST:PORT")
+      ->type_name("URL");
+  command
+      .add_option("--server-key", options->server_key,
+                  "API key of the server; default: VOXRT_API_KEY of the environment")
+      ->type_name("KEY");
+#endif
 }
 
 void AddDecodeOptions(CLI::App& command, DecodeOptions* options) {
@@ -183,7 +199,23 @@ Result<std::string> ResolveModel(const std::string& model, Screen& screen) {
   return demo;
 }
 
+#ifdef VOXRT_HAVE_SERVE
+namespace {
+Result<std::shared_ptr<engine::Engine>> ConnectServer(const ModelOptions& options, Screen& screen) {
+  const char* key = std::getenv("VOXRT_API_KEY");
+  server::RemoteOptions remote{.url = options.server, .api_key = options.server_key, .model = options.model};
+  if (remote.api_key.empty() && key != nullptr) remote.api_key = key;
+  Result<std::shared_ptr<engine::Engine>> engine = server::ConnectRemote(remote);
+  if (!engine.ok()) screen.Error(engine.status().message());
+  return engine;
+}
+}  // namespace
+#endif
+
 Result<std::shared_ptr<engine::Engine>> LoadEngine(const ModelOptions& options, int max_sessions, Screen& screen) {
+#ifdef VOXRT_HAVE_SERVE
+  if (!options.server.empty()) return ConnectServer(options, screen);
+#endif
   Result<std::string> model = ResolveModel(options.model, screen);
   if (!model.ok()) {
     screen.Error(model.status().message());

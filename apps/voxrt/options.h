@@ -25,8 +25,12 @@ struct ModelOptions {
   int device = 0;
   int threads = 0;
   std::string kv_type;
+  std::string server;      // address of a voxrt server that does the work instead
+  std::string server_key;  // empty: the environment's VOXRT_API_KEY
 };
 void AddModelOptions(CLI::App& command, ModelOptions* options);
+// --server --server-key, where the server is built in
+void AddServerOptions(CLI::App& command, ModelOptions* options);
 
 // --delay-ms --temperature --seed
 struct DecodeOptions {

@@ -233,6 +233,7 @@ void AddTranscribe(Cli& cli) {
       ->required()
       ->type_name("FILE");
   AddModelOptions(*command, &options->model);
+  AddServerOptions(*command, &options->model);
   AddDecodeOptions(*command, &options->decode);
   AddFormatOptions(*command, &options->formats);
   command

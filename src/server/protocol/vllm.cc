@@ -106,6 +106,8 @@ class VllmHandler : public DialectHandler {
       options_.delay_ms = delay->get<int>();
       Configure(out);
     }
+    const Json* times = Member(event, "token_times");
+    if (times != nullptr && times->is_boolean()) token_times_ = times->get<bool>();
     validated_ = true;
   }
 
@@ -132,20 +134,26 @@ class VllmHandler : public DialectHandler {
   }
 
   void OnText(const StreamEvent& event, Outbox* out) {
-    if (event.text.empty() && !config_.vllm_empty_deltas) return;
     text_ += event.text;
-    out->frames.push_back({.text = R"({"type":"transcription.delta","delta":")",
-                           .delta = event.text,
-                           .suffix = R"("})",
-                           .merge_key = config_.vllm_empty_deltas ? "" : "u" + std::to_string(event.utterance)});
-    if (config_.vllm_empty_deltas) {  // one message per step was asked for: never merged
-      Frame& frame = out->frames.back();
-      frame.text += JsonEscape(frame.delta) + frame.suffix;
+    if (token_times_) {
+      if (event.text.empty() && !event.word_mark) return;
+      out->Send(Dump({{"type", "transcription.delta"},
+                      {"delta", event.text},
+                      {"end_ms", event.audio_ms - begin_ms_},
+                      {"word_mark", event.word_mark}}));
+    } else if (config_.vllm_empty_deltas) {  // one message per step was asked for: never merged
+      out->Send(Dump({{"type", "transcription.delta"}, {"delta", event.text}}));
+    } else if (!event.text.empty()) {
+      out->frames.push_back({.text = R"({"type":"transcription.delta","delta":")",
+                             .delta = event.text,
+                             .suffix = R"("})",
+                             .merge_key = "u" + std::to_string(event.utterance)});
     }
   }
 
   void OnDone(const StreamEvent& event, Outbox* out) {
     ++done_;
+    begin_ms_ = event.audio_ms;
     out->Send(Dump({{"type", "transcription.done"},
                     {"text", text_},
                     {"usage",
@@ -160,6 +168,8 @@ class VllmHandler : public DialectHandler {
   StreamOptions options_;
   AudioIntake intake_;
   bool validated_ = false;
+  bool token_times_ = false;                    // our extension: every delta says when its token ends
+  int64_t begin_ms_ = 0;                        // of the running generation in the session's audio
   int64_t started_ = 0, ended_ = 0, done_ = 0;  // generations
   std::string text_;                            // of the running generation
 };

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { certificate, clip, pcm, startVoxrt, transcribe, upload, vllmRun } from './harness.mjs';
+import { bin, certificate, clip, demo, pcm, startVoxrt, transcribe, upload, vllmRun } from './harness.mjs';
 import fs from 'node:fs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
@@ -65,6 +65,13 @@ describe('without an SDK', () => {
     });
     assert.equal(await curl(['-F', `file=@${file}`]), expected);
     assert.equal(await curl(['-H', 'Transfer-Encoding: chunked', '-F', 'file=@-;filename=a.wav'], fs.readFileSync(file)), expected);
+  });
+  test('voxrt transcribe --server: the same text and the same subtitles', async () => {
+    const voxrt = async (...args) => (await promisify(execFile)(path.join(bin, 'voxrt'), ['transcribe', '--quiet', ...args, file], { timeout: 30000 })).stdout;
+    for (const format of [[], ['--srt'], ['--vtt']]) {
+      assert.equal(await voxrt('--server', server.base, '--server-key', 'sk-test', ...format), await voxrt('--model', demo, ...format));
+    }
+    await assert.rejects(voxrt('--server', server.base, '--server-key', 'nobody'), (error) => error.code === 3 && /401/.test(error.stderr));
   });
   test('an upload with a key of nobody', async () => {
     assert.equal((await upload(server.base, {}, fs.readFileSync(file), { authorization: 'Bearer nobody' })).status, 401);
