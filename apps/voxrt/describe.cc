@@ -196,8 +196,8 @@ std::string FishCompletion(const CLI::App& app) {
 }
 
 std::string ManPage(const CLI::App& app, const std::string& version) {
-  std::string out = fmt::format(".TH VOXRT 1 \"\" \"voxrt {}\" \"User Commands\"\n.SH NAME\nvoxrt \\- {}\n",
-                                Roff(version), Roff(app.get_description()));
+  std::string out = fmt::format(".TH VOXRT 1 \"\" \"{}\" \"User Commands\"\n.SH NAME\nvoxrt \\- {}\n", Roff(version),
+                                Roff(app.get_description()));
   out += ".SH SYNOPSIS\n\\fBvoxrt\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR]... [\\fIFILE\\fR]...\n";
   out +=
       ".SH DESCRIPTION\nResults go to standard output and nothing else does; notes, progress and errors go to standard "

@@ -92,7 +92,10 @@ Status Screen::Out(std::string_view bytes) {
       column_ = 0;
       bytes.remove_prefix(line + 1);
     }
-    column_ = (column_ + text::Columns(bytes)) % TerminalColumns();
+    const int columns = text::Columns(bytes);
+    column_ = (column_ + columns) % TerminalColumns();
+    // After the last column the cursor waits there instead of going to the next line: make it go.
+    if (columns > 0 && column_ == 0) Err(" \r");
   }
   DrawStatus();
   return failure_;

@@ -1,4 +1,5 @@
 """The program as a process: streams, signals, exit codes, batches, file names, help, completion."""
+import pty
 import select
 import signal
 import sys
@@ -146,6 +147,73 @@ class OutputTest(CliTest):
                 missing = run("transcribe", "-q", path + b"x")
                 self.assert_exit(missing, INPUT)
                 self.assertIn(path + b"x", missing.stderr)
+
+
+def screen_of(output, columns):
+    """The rows that a terminal of this width shows after `output`: only what the program uses is understood."""
+    rows, row, column = [[]], 0, 0
+    pattern = re.compile(r"\x1b\[(\d*)([A-Za-z])|(.)", re.DOTALL)
+    for number, command, character in pattern.findall(output.decode("utf-8")):
+        count = int(number or 1)
+        if command == "A":
+            row -= count
+        elif command == "C":
+            column += count
+        elif command == "K":
+            del rows[row][column:]
+        elif character == "\r":
+            column = 0
+        elif character == "\n":
+            row += 1
+        elif character:
+            if column == columns:
+                row, column = row + 1, 0
+            rows += [[] for _ in range(row + 1 - len(rows))]
+            rows[row] += [" "] * (column - len(rows[row]))
+            rows[row][column : column + 1] = [character]
+            column += 1
+        rows += [[] for _ in range(row + 1 - len(rows))]
+    return ["".join(cells) for cells in rows]
+
+
+class TerminalTest(CliTest):
+    def run_on_terminal(self, columns, *args):
+        """Output of voxrt with all three streams on one terminal."""
+        # The width is set before the program starts.
+        code = ("import fcntl,os,struct,sys,termios\n"
+                "fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack('HHHH', 24, int(sys.argv[1]), 0, 0))\n"
+                "os.execv(sys.argv[2], sys.argv[2:])")
+        pid, descriptor = pty.fork()
+        if pid == 0:
+            os.execv(sys.executable, [sys.executable, "-c", code, str(columns), VOXRT, *args])
+        output = b""
+        while True:
+            try:
+                piece = os.read(descriptor, 65536)
+            except OSError:  # the terminal is gone with the program
+                break
+            if not piece:
+                break
+            output += piece
+        _, status = os.waitpid(pid, 0)
+        os.close(descriptor)
+        return output, os.waitstatus_to_exitcode(status)
+
+    def test_text_and_status_line_share_a_terminal(self):
+        # The text is longer than the terminal is wide; at 53 columns a line ends exactly with a piece.
+        for columns in (40, 53, 200):
+            with self.subTest(columns=columns):
+                output, code = self.run_on_terminal(columns, "transcribe", "--streaming", "--color", "always", clip_path(CLIP))
+                self.assertEqual(code, OK)
+                shown = screen_of(output, columns)
+                text = "".join(row.ljust(columns) for row in shown)
+                self.assertEqual(text.count(expected_text()), 1, shown)
+                self.assertEqual([row for row in shown if "real time" in row and "[" in row], [], "the status line is gone at the end")
+                self.assertTrue(any("s of audio in" in row for row in shown) or columns < 100, shown)
+
+    def test_quiet_prints_only_the_text(self):
+        output, code = self.run_on_terminal(200, "transcribe", "-q", clip_path(CLIP))
+        self.assertEqual((code, output.decode()), (OK, expected_text() + "\r\n"))
 
 
 class BatchTest(CliTest):
