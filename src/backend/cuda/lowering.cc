@@ -38,6 +38,7 @@ class Lowering {
 
   std::vector<Phase> Take() {
     GivePlaces();
+    LookAhead();
     return std::move(phases_);
   }
 
@@ -303,6 +304,28 @@ class Lowering {
         if (e->rows <= cuda_kernels::kSmallRows) e->shared_bytes = place;
       }
       is_large = !is_large;
+    }
+  }
+  // Each phase asks for the weights of the next one: by the time that its blocks fill their rings, L2 has them. Large
+  // weights would push in front of what the phases between are waiting for: their own phase asks for them, as far as L2
+  // holds them.
+  void LookAhead() {
+    constexpr int64_t kMostAhead = int64_t{16} << 20;
+    constexpr int64_t kMostOwn = int64_t{22} << 20;
+    auto weights_of = [&](size_t i) -> cuda_kernels::PrefetchRef {
+      if (i >= phases_.size()) return {};
+      const auto* linear = std::get_if<LinearPhase>(&phases_[i].body);
+      if (linear == nullptr || linear->plan.kernel != cuda_kernels::LinearKernel::kSmall) return {};
+      const cuda_kernels::WeightRef& w = linear->params.weight;
+      return {w.data, int64_t{w.tiles} * w.units * UnitBytes(w.format)};
+    };
+    for (size_t i = 0; i < phases_.size(); ++i) {
+      cuda_kernels::PrefetchRef prefetch = weights_of(i + 1);
+      const cuda_kernels::PrefetchRef own = weights_of(i);
+      if (prefetch.bytes > kMostAhead) prefetch = {};
+      if (own.bytes > kMostAhead) prefetch = {own.data, std::min(own.bytes, kMostOwn)};
+      if (auto* l = std::get_if<LinearPhase>(&phases_[i].body)) l->params.prefetch = prefetch;
+      if (auto* a = std::get_if<AttentionPhase>(&phases_[i].body)) a->params.prefetch = prefetch;
     }
   }
   // A phase without rows has nothing to launch.

@@ -72,6 +72,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
   Mark(p.trace, 0);
   const bool idle = tile >= p.tiles;
   const int first_row = idle ? 0 : p.tile_row[tile], tile_rows = idle ? 0 : p.tile_rows[tile];
+  PrefetchShare(p.prefetch);
   if (tile_rows == 0) {  // a place in the grid without work: it keeps its place on the SM until the phase begins
     WaitForPrevious();
     return;  // alike for all blocks of a cluster

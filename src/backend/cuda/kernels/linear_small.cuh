@@ -179,6 +179,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
   LaunchDependents();
   Mark(p.trace, 0);
   if (tiles == 0) {  // keeps its place on the SM until the phase begins
+    PrefetchShare(p.prefetch);
     WaitForPrevious();
     return;
   }
@@ -216,12 +217,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
 #pragma unroll 1
   for (int i = 0; i < kSlots; ++i) produce();
 
-  // What does not fit the ring waits in L2.
-  const int64_t own_bytes = static_cast<int64_t>(tiles) * units * kUnit;
-  if (own_bytes > kSmallWarps * kSlots * kUnit) {
-    const int bytes = static_cast<int>(min(own_bytes, static_cast<int64_t>(160 * 1024)));
-    for (int at = thread * 128; at < bytes; at += kSmallThreads * 128) PrefetchL2(weights + at);
-  }
+  PrefetchShare(p.prefetch);
   // Constants of prologue and epilogue.
   if (thread < 4) reinterpret_cast<uint32_t*>(smem + l.x)[thread] = 0;
   PrefetchNormConstants(p, thread);

@@ -148,6 +148,8 @@ __global__ void __launch_bounds__(kTallThreads, 2) LinearTallKernel(const __grid
     for (int n = 0; n < kN8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) total[n][i] = __ldcg(workspace + (n * 4 + i) * kTallThreads);
+        // Loads of several slices travel together; the additions stay in order.
+#pragma unroll 3
     for (int s = 1; s < slices; ++s) {
 #pragma unroll
       for (int n = 0; n < kN8; ++n)

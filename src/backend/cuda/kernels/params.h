@@ -116,6 +116,12 @@ struct OutputRef {
   uint32_t* sequence = nullptr;        // device counter of finished heads
 };
 
+// Weights of the phase after this one, to be pulled into L2 by all blocks together.
+struct PrefetchRef {
+  const void* data = nullptr;
+  int64_t bytes = 0;
+};
+
 // Times inside a phase for measurements (%globaltimer, ns) of each block: start, previous phase done, input ready, sums
 // ready, end; and the SM.
 inline constexpr int kTraceMarks = 6;
@@ -143,8 +149,7 @@ struct LinearParams {
   // Lowering fills in the rest.
   float* workspace = nullptr;
   uint32_t* split_counter = nullptr;
-  const void* prefetch[2] = {nullptr, nullptr};  // weights of later phases to pull into L2
-  int64_t prefetch_bytes[2] = {0, 0};
+  PrefetchRef prefetch;
   unsigned long long* trace = nullptr;  // [kTraceBlocks][kTraceMarks] or null
 };
 
@@ -172,6 +177,7 @@ struct AttentionParams {
   int32_t cluster = 0;          // 1: those blocks form a cluster
   float* workspace = nullptr;   // partials of splits, without clusters
   uint32_t* counter = nullptr;
+  PrefetchRef prefetch;
   unsigned long long* trace = nullptr;
 };
 

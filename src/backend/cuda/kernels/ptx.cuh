@@ -101,6 +101,13 @@ __device__ __forceinline__ void PrefetchL2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];\n" ::"l"(global));
 }
 
+// This block's share of a prefetch.
+__device__ __forceinline__ void PrefetchShare(const PrefetchRef& p) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * 128;
+  for (int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 128; at < p.bytes; at += step)
+    PrefetchL2(static_cast<const char*>(p.data) + at);
+}
+
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<uint32_t&>(pair);
