@@ -150,9 +150,10 @@ void RealtimeConnection::OnReadFailed(ErrorCode error) {
 }
 
 // The client ended its side without a close frame. When everything was said (the end was commanded) the finals are
-// still delivered.
+// still delivered: those that the engine owes, and those that already wait for the socket.
 void RealtimeConnection::HalfClosed() {
-  if (phase_ != Phase::kOpen || driver_ == nullptr || !driver_->owes()) return Finish(1006);
+  const bool nothing_left = (driver_ == nullptr || !driver_->owes()) && queue_.empty() && !write_pending_;
+  if (phase_ != Phase::kOpen || nothing_left) return Finish(1006);
   half_closed_ = true;
   if (!write_pending_) Write();
 }
