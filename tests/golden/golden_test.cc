@@ -125,7 +125,8 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<std::string, Case,
 };
 
 TEST_P(GoldenTest, TensorsAndTokensEqualTheReference) {
-  const auto& [name, delay] = std::get<1>(GetParam());
+  const std::string name = std::get<1>(GetParam()).name;
+  const int delay = std::get<1>(GetParam()).delay;
   const auto golden = ReadGolden(kGoldenDir + "/tiny_golden.safetensors");
   const auto get = [&](const std::string& tensor) { return golden.at(name + "." + tensor); };
   const auto has = [&](const std::string& tensor) { return golden.count(name + "." + tensor) != 0; };
@@ -147,7 +148,8 @@ TEST_P(GoldenTest, TensorsAndTokensEqualTheReference) {
 }
 
 TEST_P(GoldenTest, DelayEmbeddingEqualsTheReference) {
-  const auto& [name, delay] = std::get<1>(GetParam());
+  const std::string name = std::get<1>(GetParam()).name;
+  const int delay = std::get<1>(GetParam()).delay;
   const auto golden = ReadGolden(kGoldenDir + "/tiny_golden.safetensors");
   const GoldenTensor want = golden.at(name + ".t_cond");
   const std::vector<float> got = model::DelayEmbedding(delay, checkpoint_->config().decoder.dim);

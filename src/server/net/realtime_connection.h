@@ -92,7 +92,6 @@ class RealtimeConnection : public std::enable_shared_from_this<RealtimeConnectio
   bool read_pending_ = false;
   bool half_closed_ = false;   // the client ended its side; frames are written without Beast
   bool close_wanted_ = false;  // after the queue
-  bool pumping_ = false;
   uint16_t close_code_ = 1000;
   std::string close_reason_;
   Phase phase_ = Phase::kOpen;
