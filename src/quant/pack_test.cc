@@ -29,7 +29,8 @@ TEST(PackTest, TileWordsOfTheDocumentedExample) {
 
 TEST(PackTest, TilesAndTablesEqualTheReferenceProgram) {
   std::ifstream file(VOXRT_SOURCE_DIR "/tests/golden/quant/vectors.json");
-  for (const auto& test : nlohmann::json::parse(file).at("cases")) {
+  const nlohmann::json vectors = nlohmann::json::parse(file);
+  for (const auto& test : vectors.at("cases")) {
     SCOPED_TRACE(test.at("name").get<std::string>());
     const auto codes = test.at("engine").at("codes").get<std::vector<uint8_t>>();
     const auto want = test.at("words").get<std::vector<uint32_t>>();

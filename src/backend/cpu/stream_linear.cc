@@ -76,7 +76,8 @@ void CpuStream::PrepareRows(const Input& input, const CpuLinear& weight, WorkerS
   std::byte* codes = quantized ? scratch.codes.Get<std::byte>(input.rows * row_bytes) : nullptr;
   float* normed = input.gain.empty() ? nullptr : scratch.normed.Get<float>(input.rows * cols);
   for (int64_t r = 0; r < input.rows; ++r) {
-    PrepareRow(input, weight, r, normed + r * cols, quantized ? codes + r * row_bytes : nullptr);
+    PrepareRow(input, weight, r, normed == nullptr ? nullptr : normed + r * cols,
+               quantized ? codes + r * row_bytes : nullptr);
   }
   job.quantized = codes;
   if (normed == nullptr) return;
