@@ -106,6 +106,8 @@ class ListenCommand {
     const std::vector<OutputFormat> formats = ToFormats(options_.formats);
     if (formats.size() > 1)
       return Fail({StatusCode::kInvalidArgument, "choose one output format (see voxrt listen --help)"}, kUsage);
+    const Status remote = CheckRemoteOutput(options_.model, options_.formats);
+    if (!remote.ok()) return Fail(remote, kUsage);
     Result<std::shared_ptr<engine::Engine>> engine = LoadEngine(options_.model, 1, screen_);
     if (!engine.ok()) return ModelExitCode(engine.status());
 

@@ -1,7 +1,9 @@
 // voxrt: one program with subcommands. This file parses and dispatches; each subcommand has a file of its own.
 #include <cstdio>
 #include <exception>
+#include <string>
 
+#include "base/json.h"
 #include "cli.h"
 #include "describe.h"
 #include "interrupt.h"
@@ -48,10 +50,24 @@ int ReportParse(const Cli& cli, const CLI::Error& error) {
   return kUsage;
 }
 
+// The parser would only say that a command is required.
+bool NamesUnknownCommand(const Cli& cli, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return false;
+  std::string known;
+  for (const CLI::App* sub : cli.app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (sub->get_name() == argv[1]) return false;
+    known += (known.empty() ? "" : ", ") + sub->get_name();
+  }
+  std::fprintf(stderr, "voxrt: error: unknown command %s, expected one of %s (see voxrt --help)\n",
+               base::QuoteForMessage(argv[1]).c_str(), known.c_str());
+  return true;
+}
+
 int Main(int argc, char** argv) {
   InstallProcessHandlers();
   Cli cli;
   Build(cli);
+  if (NamesUnknownCommand(cli, argc, argv)) return kUsage;
   try {
     cli.app.parse(argc, argv);
   } catch (const CLI::Error& error) {

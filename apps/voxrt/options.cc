@@ -33,15 +33,13 @@ std::vector<std::string> BackendNames() {
 // Names the neighbours of a delay that is no multiple of 80.
 std::string CheckDelay(const std::string& text) {
   int delay_ms = 0;
-  if (!CLI::detail::lexical_cast(text, delay_ms))
-    return "--delay-ms: found '" + text + "', expected a number of milliseconds";
+  if (!CLI::detail::lexical_cast(text, delay_ms)) return "found '" + text + "', expected a number of milliseconds";
   if (delay_ms < kTickMs || delay_ms > kMaxDelayMs) {
-    return fmt::format("--delay-ms: found {}, expected {} to {}", delay_ms, kTickMs, kMaxDelayMs);
+    return fmt::format("found {}, expected {} to {}", delay_ms, kTickMs, kMaxDelayMs);
   }
   if (delay_ms % kTickMs != 0) {
     const int below = delay_ms / kTickMs * kTickMs;
-    return fmt::format("--delay-ms: found {}, expected a multiple of {}: use {} or {}", delay_ms, kTickMs, below,
-                       below + kTickMs);
+    return fmt::format("found {}, expected a multiple of {}: use {} or {}", delay_ms, kTickMs, below, below + kTickMs);
   }
   return {};
 }
@@ -107,6 +105,11 @@ void AddFormatOptions(CLI::App& command, FormatFlags* flags) {
   command.add_flag("--srt", flags->srt, "SubRip subtitles");
   command.add_flag("--vtt", flags->vtt, "WebVTT subtitles");
   command.add_flag("--tokens", flags->tokens, "The generated token ids of an input on one line");
+}
+
+Status CheckRemoteOutput(const ModelOptions& model, const FormatFlags& flags) {
+  if (model.server.empty() || !flags.tokens) return {};
+  return {StatusCode::kInvalidArgument, "--tokens does not work with --server, which sends text only; leave one out"};
 }
 
 std::vector<OutputFormat> ToFormats(const FormatFlags& flags) {

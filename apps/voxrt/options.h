@@ -45,6 +45,9 @@ struct FormatFlags {
   bool txt = false, tokens = false, json = false, srt = false, vtt = false;
 };
 void AddFormatOptions(CLI::App& command, FormatFlags* flags);
+// kInvalidArgument where an output is asked for that a remote server cannot give.
+Status CheckRemoteOutput(const ModelOptions& model, const FormatFlags& flags);
+
 std::vector<OutputFormat> ToFormats(const FormatFlags& flags);  // text where none was chosen
 
 // --format --rate --channels: raw samples without a header

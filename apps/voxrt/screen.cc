@@ -104,10 +104,14 @@ Status Screen::Out(std::string_view bytes) {
 void Screen::Line(std::string_view color, std::string_view label, std::string_view line) {
   EraseStatus();
   std::string out = shared_ && column_ > 0 ? "\n" : "";
+  // File names may hold anything: a message stays one line and gives the terminal no orders.
+  std::string shown(line);
+  std::replace_if(
+      shown.begin(), shown.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   if (color_ && !color.empty()) {
-    out += fmt::format("voxrt: \033[{}m{}\033[0m{}\n", color, label, line);
+    out += fmt::format("voxrt: \033[{}m{}\033[0m{}\n", color, label, shown);
   } else {
-    out += fmt::format("voxrt: {}{}\n", label, line);
+    out += fmt::format("voxrt: {}{}\n", label, shown);
   }
   Err(out);
   column_ = 0;

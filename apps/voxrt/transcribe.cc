@@ -39,6 +39,7 @@ Status CheckUsage(const TranscribeOptions& options) {
   const auto usage = [](std::string message) { return Status(StatusCode::kInvalidArgument, std::move(message)); };
   if (std::count(options.inputs.begin(), options.inputs.end(), "-") > 1)
     return usage("standard input (-) can be given once only");
+  VOXRT_RETURN_IF_ERROR(CheckRemoteOutput(options.model, options.formats));
   if (!options.output_dir.empty()) return {};
   const std::vector<OutputFormat> formats = ToFormats(options.formats);
   if (formats.size() > 1) return usage("several output formats need --output-dir DIR: standard output takes one");
