@@ -71,6 +71,28 @@ TEST_P(DemoWordErrorTest, WordErrorRateOfTheClipsIsTheDocumentedOne) {
   EXPECT_EQ(errors, 17);
 }
 
+TEST_P(DemoWordErrorTest, AudioCutAtTheEndOfItsLastWordKeepsThatWord) {
+  std::ifstream file(kRoot + "/models/demo/clips/clips.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto clips = base::ParseJson(text.str());
+  ASSERT_TRUE(clips.ok()) << clips.status().message();
+  for (const base::Json& clip : *clips->AsArray()) {
+    const std::string& name = *clip.Find("file")->AsString();
+    const std::vector<float> samples = testing::ReadClip(kRoot + "/models/demo/clips/" + name);
+    const auto end = static_cast<size_t>(*clip.Find("word_end_s")->AsArray()->back().AsDouble() * 16000.0);
+    ASSERT_LT(end, samples.size());
+    for (const int delay_ms : {480, 960, 2400}) {
+      const engine::SessionOptions options{.delay_ms = delay_ms, .live = false};
+      const auto whole = text::NormalisedWords(testing::Transcribe(*engine_, samples, options).text);
+      const auto cut =
+          text::NormalisedWords(testing::Transcribe(*engine_, std::span(samples).first(end), options).text);
+      ASSERT_FALSE(cut.empty()) << name << " " << delay_ms;
+      EXPECT_EQ(cut.back(), whole.back()) << name << " " << delay_ms;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(OneBackend, DemoWordErrorTest, ::testing::Values(testing::HostBackends().front()),
                          [](const auto& param) { return param.param; });
 INSTANTIATE_TEST_SUITE_P(AllBackends, DemoTest, ::testing::ValuesIn(testing::HostBackends()),
