@@ -152,10 +152,13 @@ void RealtimeConnection::OnReadFailed(ErrorCode error) {
 // The client ended its side without a close frame. When everything was said (the end was commanded) the finals are
 // still delivered: those that the engine owes, and those that already wait for the socket.
 void RealtimeConnection::HalfClosed() {
-  const bool nothing_left = (driver_ == nullptr || !driver_->owes()) && queue_.empty() && !write_pending_;
+  const bool owes = driver_ != nullptr && driver_->owes();
+  const bool nothing_left = !owes && queue_.empty() && !write_pending_ && !unsent_;
   if (phase_ != Phase::kOpen || nothing_left) return Finish(1006);
   half_closed_ = true;
-  if (!write_pending_) Write();
+  if (write_pending_) return;
+  if (unsent_) return Resend();
+  Write();
 }
 
 void RealtimeConnection::Apply(Outbox* outbox) {
@@ -241,6 +244,7 @@ void RealtimeConnection::Write() {
   write_pending_ = true;
   writing_ = *std::move(message);
   if (half_closed_) return WriteRaw(std::move(writing_));
+  writes_before_ = socket_.next_layer().writes_started();
   socket_.async_write(asio::buffer(writing_),
                       [self = shared_from_this()](ErrorCode error, size_t) { self->OnWritten(error); });
 }
@@ -252,14 +256,24 @@ void RealtimeConnection::WriteRaw(std::string message) {
                     [self = shared_from_this()](ErrorCode error, size_t) { self->OnWritten(error); });
 }
 
+// The message that Beast refused, on the half-closed socket.
+void RealtimeConnection::Resend() {
+  unsent_ = false;
+  write_pending_ = true;
+  WriteRaw(std::move(writing_));
+}
+
 void RealtimeConnection::OnWritten(ErrorCode error) {
   write_pending_ = false;
+  // Beast's reader may have seen the end of input before our handler runs: a write begun in between is refused whole.
+  unsent_ = error && socket_.next_layer().writes_started() == writes_before_;
   // Beast reports a finished write as aborted once reading has ended.
   if (error && !(half_closed_ && error == asio::error::operation_aborted)) {
     if (half_closed_) return Finish(1006);
     if (!read_pending_) Finish(1006);
     return;  // the pending read ends with the reason
   }
+  if (unsent_) return Resend();
   Write();
   if (paused_since_ && driver_ != nullptr) Read();
 }

@@ -54,6 +54,7 @@ class RealtimeConnection : public std::enable_shared_from_this<RealtimeConnectio
   void Write();
   void OnWritten(ErrorCode error);
   void WriteRaw(std::string message);
+  void Resend();
   void BeginClose(uint16_t code, const std::string& reason);
   void StartClosing();
   void Fail(Fault fault, const std::string& message);
@@ -89,6 +90,8 @@ class RealtimeConnection : public std::enable_shared_from_this<RealtimeConnectio
   OutboundQueue queue_;
   std::string writing_;  // the message on its way
   bool write_pending_ = false;
+  int64_t writes_before_ = 0;  // Transport::writes_started() when `writing_` was handed to Beast
+  bool unsent_ = false;        // Beast refused `writing_` before its first byte: the client has ended its side
   bool read_pending_ = false;
   bool half_closed_ = false;   // the client ended its side; frames are written without Beast
   bool close_wanted_ = false;  // after the queue

@@ -6,6 +6,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/role.hpp>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -30,6 +31,8 @@ class Transport {
   executor_type get_executor() { return socket().get_executor(); }
   tcp::socket& socket() { return tls_ != nullptr ? tls_->next_layer() : *plain_; }
   bool secure() const { return tls_ != nullptr; }
+  // How often anything was handed to the socket: tells a write that never began from one that was cut.
+  int64_t writes_started() const { return writes_started_; }
   // Something that lives as long as the connection.
   void Keep(std::shared_ptr<void> token) { token_ = std::move(token); }
 
@@ -71,6 +74,7 @@ class Transport {
   async_write_some(const Buffers& buffers, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, std::size_t)>(
         [this](auto&& handler, const Buffers& from) {
+          ++writes_started_;
           if (tls_ != nullptr) {
             tls_->async_write_some(from, std::forward<decltype(handler)>(handler));
           } else {
@@ -82,6 +86,7 @@ class Transport {
 
  private:
   std::shared_ptr<void> token_;
+  int64_t writes_started_ = 0;
   std::optional<tcp::socket> plain_;
   std::shared_ptr<asio::ssl::context> context_;
   std::unique_ptr<asio::ssl::stream<tcp::socket>> tls_;
