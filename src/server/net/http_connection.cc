@@ -2,6 +2,7 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <limits>
@@ -241,6 +242,8 @@ void HttpConnection::RouteRealtime(const Uri& uri) {
   http::request<http::empty_body> upgrade;
   upgrade.base() = request.base();
   deadline_.cancel();
+  // A client may send its first frames without waiting for the answer.
+  transport_.Unread(beast::buffers_to_string(buffer_.data()));
   std::make_shared<RealtimeConnection>(state_, std::move(transport_), *std::move(lease), std::move(start))
       ->Run(std::move(upgrade));
 }

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <boost/asio/async_result.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/role.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace voxrt::server {
@@ -31,6 +35,8 @@ class Transport {
   executor_type get_executor() { return socket().get_executor(); }
   tcp::socket& socket() { return tls_ != nullptr ? tls_->next_layer() : *plain_; }
   bool secure() const { return tls_ != nullptr; }
+  // Bytes that were read too far by who had the connection before: the next reads return them first.
+  void Unread(std::string bytes) { unread_ = std::move(bytes); }
   // How often anything was handed to the socket: tells a write that never began from one that was cut.
   int64_t writes_started() const { return writes_started_; }
   // Something that lives as long as the connection.
@@ -61,7 +67,12 @@ class Transport {
   async_read_some(const Buffers& buffers, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, std::size_t)>(
         [this](auto&& handler, const Buffers& to) {
-          if (tls_ != nullptr) {
+          if (!unread_.empty()) {
+            const std::size_t count = asio::buffer_copy(to, asio::buffer(unread_));
+            unread_.erase(0, count);
+            asio::post(get_executor(),
+                       boost::beast::bind_front_handler(std::forward<decltype(handler)>(handler), ErrorCode(), count));
+          } else if (tls_ != nullptr) {
             tls_->async_read_some(to, std::forward<decltype(handler)>(handler));
           } else {
             plain_->async_read_some(to, std::forward<decltype(handler)>(handler));
@@ -86,6 +97,7 @@ class Transport {
 
  private:
   std::shared_ptr<void> token_;
+  std::string unread_;
   int64_t writes_started_ = 0;
   std::optional<tcp::socket> plain_;
   std::shared_ptr<asio::ssl::context> context_;

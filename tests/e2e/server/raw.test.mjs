@@ -42,8 +42,9 @@ describe('vLLM', () => {
     assert.equal((await client.next('error')).code, 'unknown_event');
     await client.close();
   });
-  test('all at once, then a half-close: the final text still comes', async () => {
+  for (const together of [false, true]) test(`${together ? 'one segment' : 'piece by piece'} without waiting for an answer, then a half-close: the final text still comes`, async () => {
     const socket = await rawSocket(server.port);
+    if (together) socket.cork();
     socket.write('GET /v1/realtime HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n');
     const frame = (text) => {
       const payload = Buffer.from(text), head = Buffer.alloc(payload.length < 126 ? 6 : payload.length < 65536 ? 8 : 14);
@@ -55,6 +56,7 @@ describe('vLLM', () => {
     socket.write(frame(JSON.stringify({ type: 'session.update', model: 'demo' })));
     socket.write(frame(JSON.stringify(append(audio))));
     socket.write(frame(JSON.stringify({ type: 'input_audio_buffer.commit', final: true })));
+    if (together) socket.uncork();
     socket.end();
     const parts = [];
     for await (const part of socket) parts.push(part);
