@@ -73,7 +73,7 @@ Result<Finding> InspectAudio(const std::string& path, const InspectCommand& comm
                                    {"rate", info.rate},
                                    {"channels", info.channels},
                                    {"duration_s", static_cast<double>(samples) / kModelRate},
-                                   {"header_duration_s", info.duration_s < 0 ? Json() : Json(info.duration_s)},
+                                   {"header_duration_s", info.declared_s < 0 ? Json() : Json(info.declared_s)},
                                    {"peak", static_cast<double>(peak)}}),
                  {}};
 }

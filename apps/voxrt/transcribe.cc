@@ -146,6 +146,7 @@ class TranscribeCommand {
         if (Status status = file->Commit(); !status.ok()) return Failure(status, kSomeFailed);
       }
       Report(input, result.summary);
+      WarnOfCut(input, (*source)->info().declared_s, result.summary);
     }
     return result;
   }
@@ -186,6 +187,15 @@ class TranscribeCommand {
             .stop = stop,
             .on_samples = {},
             .status_line = {}};
+  }
+
+  // All that was there became text, but the header promised more.
+  void WarnOfCut(const std::string& input, double declared_s, const Summary& summary) {
+    const double audio_s = static_cast<double>(summary.audio_ms) / 1e3;
+    if (summary.interrupted || declared_s <= audio_s + std::max(0.5, 0.02 * declared_s)) return;
+    screen_.Warning(
+        fmt::format("{}: ends after {:.2f} s, expected {:.2f} s from its header; it was cut short, copy it again",
+                    DisplayName(input), audio_s, declared_s));
   }
 
   void Report(const std::string& input, const Summary& summary) {

@@ -250,6 +250,8 @@ void FfmpegSource::FillInfo() {
   } else if (format_->duration != AV_NOPTS_VALUE && format_->duration > 0) {
     info_.duration_s = static_cast<double>(format_->duration) / AV_TIME_BASE;
   }
+  // Without an index FFmpeg estimates; that is no promise.
+  if (format_->duration_estimation_method == AVFMT_DURATION_FROM_STREAM) info_.declared_s = info_.duration_s;
 }
 
 Result<bool> FfmpegSource::Pull(std::vector<float>* mono) {

@@ -32,7 +32,7 @@ class RawSource final : public QueuedSource {
         stream_(std::move(stream)),
         decoder_(options.raw->format, options.raw->channels),
         block_(kBlockBytes) {
-    info_ = {"raw", SampleFormatName(options.raw->format), options.raw->rate, options.raw->channels, -1.0};
+    info_ = {"raw", SampleFormatName(options.raw->format), options.raw->rate, options.raw->channels, -1.0, -1.0};
     if (const auto size = stream_->size()) {
       info_.duration_s = Duration(*size, options.raw->format, options.raw->channels, options.raw->rate);
     }
@@ -61,8 +61,9 @@ class WavSource final : public QueuedSource {
         parser_(stream_->name()),
         block_(kBlockBytes) {
     const WavFormat& format = *scout.format();
-    info_ = {"wav", std::string("pcm_") + SampleFormatName(format.samples), format.rate, format.channels, -1.0};
+    info_ = {"wav", std::string("pcm_") + SampleFormatName(format.samples), format.rate, format.channels, -1.0, -1.0};
     std::optional<uint64_t> bytes = scout.data_bytes();
+    if (bytes.has_value()) info_.declared_s = Duration(*bytes, format.samples, format.channels, format.rate);
     if (const auto size = stream_->size(); size.has_value() && *size >= scout.data_offset()) {
       bytes = std::min(bytes.value_or(UINT64_MAX), *size - scout.data_offset());
     }

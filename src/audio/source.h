@@ -30,6 +30,7 @@ struct AudioInfo {
   int rate = 0;           // of the input
   int channels = 0;
   double duration_s = -1.0;  // < 0: unknown (pipes)
+  double declared_s = -1.0;  // what the header promises; < 0: nothing. More than there is: the file was cut short
 };
 
 // Pulls bytes: returns how many were written to `buffer` (0 = end of input), or a Status. Blocks until at least one

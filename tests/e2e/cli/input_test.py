@@ -81,6 +81,16 @@ class HeaderTest(CliTest):
         else:
             self.assert_one_line_error(process, INPUT)
 
+    def test_audio_cut_short_gives_its_text_and_a_warning(self):
+        whole = wav(self.data)
+        for name, data, cut in (("half.wav", whole[:44 + len(self.data) // 2], True), ("whole.wav", whole, False),
+                                ("unfinished.wav", whole[:40] + b"\xff" * 4 + whole[44:], False)):
+            with self.subTest(name=name):
+                process = run("transcribe", self.file(name, data))
+                self.assertEqual(process.returncode, OK)
+                self.assertTrue(process.stdout.strip())
+                self.assertEqual(b"cut short" in process.stderr, cut, process.stderr)
+
     def test_truncated_headers_end_in_one_line_or_in_nothing(self):
         data = wav(self.data[:64000])
         for length in (0, 1, 4, 11, 12, 16, 20, 35, 36, 40, 43):
