@@ -313,7 +313,7 @@ TEST(FfmpegSource, HostileListsOpenNothing) {
   if (!FfmpegBuiltIn()) GTEST_SKIP() << "built without FFmpeg";
   // A binary byte behind the text keeps the text check from refusing these first.
   const std::string tail(1, '\1');
-  for (std::string text :
+  for (const std::string& text :
        {"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n" + Clip() + "\n#EXT-X-ENDLIST\n",
         "ffconcat version 1.0\nfile '" + Clip() + "'\n",
         std::string("v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 5004 RTP/AVP 0\n"),

@@ -149,10 +149,9 @@ inline Bytes FileBytes(const std::string& path) {
 }
 
 inline std::string WriteTemporary(const std::string& name, const Bytes& bytes) {
-  const std::string path = testing::TempDir() + "voxrt_" +
-                           std::to_string(testing::UnitTest::GetInstance()->random_seed()) + "_" +
-                           testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() + "_" +
-                           testing::UnitTest::GetInstance()->current_test_info()->name() + "_" + name;
+  std::string path = testing::TempDir() + "voxrt_" + std::to_string(testing::UnitTest::GetInstance()->random_seed()) +
+                     "_" + testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() + "_" +
+                     testing::UnitTest::GetInstance()->current_test_info()->name() + "_" + name;
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   return path;

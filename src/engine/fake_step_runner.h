@@ -78,7 +78,7 @@ class FakeStepRunner : public StepRunner {
     Slot& slot = slots_[item.slot];
     if (slot.ticks != item.first_tick + tick) slot.encoder = MixHash(slot.encoder, 0xBAD);  // out of order
     ++slot.ticks;
-    const auto count = static_cast<size_t>(shape_.mel_per_tick * shape_.mel_bins);
+    const auto count = static_cast<size_t>(shape_.mel_per_tick) * static_cast<size_t>(shape_.mel_bins);
     for (size_t i = 0; i < count; ++i) {
       uint32_t bits = 0;
       std::memcpy(&bits, item.mel + static_cast<size_t>(tick) * count + i, sizeof(bits));

@@ -97,7 +97,7 @@ int64_t ModelRunner::PlanDecoder(std::span<const DecodeItem> items) {
 
 void ModelRunner::UploadMel(std::span<const EncodeItem> items, int64_t ticks) {
   const size_t tick_floats =
-      static_cast<size_t>(model_->config().audio.mel_per_token * model_->config().audio.mel_bins);
+      static_cast<size_t>(model_->config().audio.mel_per_token) * static_cast<size_t>(model_->config().audio.mel_bins);
   if (items.size() == 1) {
     stream_->Upload(forward_->MelInput(ticks), items.front().mel);
     return;

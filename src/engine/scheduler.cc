@@ -226,7 +226,8 @@ bool Scheduler::LiveStep() {
     with_logits = with_logits || core.options().temperature > 0.0f;
     core.TakeMel(1, &mel_rows_);
   }
-  const size_t tick_floats = static_cast<size_t>(options_.shape.mel_per_tick * options_.shape.mel_bins);
+  const size_t tick_floats =
+      static_cast<size_t>(options_.shape.mel_per_tick) * static_cast<size_t>(options_.shape.mel_bins);
   for (size_t i = 0; i < picked_.size(); ++i) encode_items_[i].mel = mel_rows_.data() + i * tick_floats;
   const Status status = runner_->LiveTick(encode_items_, decode_items_, with_logits, &output_);
   if (Usable(status, picked_)) CommitOutputs(picked_, decode_items_, with_logits);
