@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -41,6 +42,7 @@ class FakeStepRunner : public StepRunner {
   }
   Status LiveTick(std::span<const EncodeItem> encode, std::span<const DecodeItem> decode, bool with_logits,
                   DecodeOutput* output) override {
+    if (before_live_tick) before_live_tick(encode.size());
     std::vector<uint64_t> rows;
     for (const EncodeItem& item : encode) rows.push_back(EncodeTick(item, 0));
     Run(decode, rows, with_logits, output);
@@ -61,6 +63,7 @@ class FakeStepRunner : public StepRunner {
   int64_t BytesNow(int slot) const override { return slots_.count(slot) != 0 ? 100 : 0; }
   Status Health() const override { return {}; }
 
+  std::function<void(size_t sessions)> before_live_tick;  // on the scheduler thread; may block it
   std::atomic<int> clones{0};
   std::atomic<int> refused_slot{-1};
   std::atomic<bool> device_lost{false};

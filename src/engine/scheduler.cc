@@ -9,7 +9,11 @@ namespace voxrt::engine {
 namespace {
 
 constexpr int64_t kBulkTicks = 3;            // waiting ticks from which a session joins a long-queue round
-constexpr int64_t kBulkTicksBesideLive = 8;  // encoder call of a round while live sessions exist
+constexpr int64_t kBulkTicksBesideLive = 8;  // encoder call of a round while live sessions exist, or one per session
+// More live sessions than this, each behind by less than kCatchUpTicks, catch up by a live tick per turn for each: one
+// large batch serves them faster than their share of the short long-queue rounds, where they would stay behind.
+constexpr int kFewBehind = 4;
+constexpr int64_t kCatchUpTicks = 25;  // 2 s
 
 using Clock = std::chrono::steady_clock;
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
@@ -191,16 +195,36 @@ void Scheduler::FailAll(const Status& status) {
   slot_freed_.notify_all();
 }
 
+// True when so many are behind that they catch up by live ticks.
+bool Scheduler::LookAtQueues() {
+  ready_.resize(entries_.size());
+  int behind = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    ready_[i] = entries_[i].core->ReadyTicks();
+    behind += IsBehind(i) ? 1 : 0;
+  }
+  return behind > kFewBehind;
+}
+
+// A live session that waits for a few ticks. At its start it is not behind: its left pad is cloned by the long-queue
+// round.
+bool Scheduler::IsBehind(size_t i) const {
+  const Entry& entry = entries_[i];
+  return ready_[i] >= kBulkTicks && ready_[i] < kCatchUpTicks && entry.bulk_rows_left == 0 &&
+         entry.core->next_tick() > 0 && entry.core->options().live;
+}
+
 bool Scheduler::LiveStep() {
   picked_.clear();
   encode_items_.clear();
   decode_items_.clear();
   mel_rows_.clear();
   bool with_logits = false;
-  for (Entry& entry : entries_) {
-    if (entry.bulk_rows_left > 0) continue;
-    const int64_t ready = entry.core->ReadyTicks();
-    if (ready == 0 || ready >= kBulkTicks || !ReserveFor(entry, 1)) continue;
+  const bool catch_up = LookAtQueues();
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    const bool live = ready_[i] > 0 && (ready_[i] < kBulkTicks || (catch_up && IsBehind(i)));
+    if (entry.bulk_rows_left > 0 || !live || !ReserveFor(entry, 1)) continue;
     picked_.push_back(&entry);
     if (static_cast<int64_t>(picked_.size()) == options_.max_sessions) break;
   }
@@ -276,14 +300,17 @@ bool Scheduler::BeginBulkRound() {
   picked_.clear();
   bool live_beside = false;
   std::vector<int64_t> ready;
+  const bool catch_up = LookAtQueues();
   for (size_t i = 0; i < entries_.size(); ++i) {
-    Entry& entry = entries_[(i + rotation_) % entries_.size()];
-    int64_t ticks = entry.core->ReadyTicks();
-    if (ticks >= kBulkTicks && !entry.has_prefix) {
+    const size_t index = (i + rotation_) % entries_.size();
+    Entry& entry = entries_[index];
+    int64_t ticks = ready_[index];
+    const bool waits_for_live_step = catch_up && IsBehind(index);
+    if (ticks >= kBulkTicks && !entry.has_prefix && !waits_for_live_step) {
       ClonePrefix(entry);
       ticks = entry.core->ReadyTicks();
     }
-    if (ticks < kBulkTicks) {
+    if (ticks < kBulkTicks || waits_for_live_step) {
       live_beside = live_beside || entry.core->options().live;
       continue;
     }
@@ -292,8 +319,9 @@ bool Scheduler::BeginBulkRound() {
   }
   if (picked_.empty()) return false;
   ++rotation_;
-  const int64_t budget =
-      live_beside ? std::min(kBulkTicksBesideLive, options_.shape.max_encode_ticks) : options_.shape.max_encode_ticks;
+  const int64_t beside_live = std::max(kBulkTicksBesideLive, static_cast<int64_t>(picked_.size()));
+  const int64_t most = options_.shape.max_encode_ticks;
+  const int64_t budget = live_beside ? std::min(beside_live, most) : most;
   const auto begin = Clock::now();
   encode_items_.clear();
   mel_rows_.clear();

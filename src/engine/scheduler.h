@@ -3,8 +3,9 @@
 // Every turn: (1) one live tick for each session that has one ready; (2) one step of the long-queue round: sessions
 // with several ticks waiting share an encoder call over many frames, then decoder passes follow, each with guessed pads
 // (docs/performance.md, blank-run speculation), until its rows are used up. Live ticks come first in every turn, and
-// while there are live sessions the encoder calls of long queues stay short. The results of a session do not depend on
-// any of this (contract of backend/stream.h).
+// while there are live sessions the encoder calls of long queues stay short. When many live sessions fall behind a
+// little, as under load, they stay in (1): its batch grows with the load. The results of a session do not depend on any
+// of this (contract of backend/stream.h).
 #pragma once
 
 #include <condition_variable>
@@ -60,6 +61,8 @@ class Scheduler {
 
   void Loop();
   void CollectSessions();  // new, closed and reset sessions
+  bool LookAtQueues();
+  bool IsBehind(size_t i) const;
   bool LiveStep();
   bool BulkStep();
   bool BeginBulkRound();
@@ -96,6 +99,7 @@ class Scheduler {
   uint64_t prefix_clock_ = 0;
   size_t rotation_ = 0;  // where the next long-queue round begins, so that nobody starves
   bool lost_ = false;
+  std::vector<int64_t> ready_;  // ticks of each entry, as LookAtQueues found them
   std::vector<Entry*> picked_;
   std::vector<EncodeItem> encode_items_;
   std::vector<DecodeItem> decode_items_;

@@ -151,6 +151,58 @@ TEST_F(SchedulerTest, ManySessionsFedByThreadsAreEachAsAlone) {
   EXPECT_GT(runner_->clones, 0);
 }
 
+TEST_F(SchedulerTest, ManyLiveSessionsThatFellBehindCatchUpInOneBatch) {
+  struct Gate {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool closed = false;
+    std::vector<size_t> batches;  // sizes of the live steps since it was closed
+  };
+  constexpr size_t kSessions = 6;
+  Start(kSessions, 4, /*prefix_slots=*/1);
+  const auto gate = std::make_shared<Gate>();
+  runner_->before_live_tick = [gate](size_t sessions) {
+    std::unique_lock lock(gate->mutex);
+    if (gate->closed || !gate->batches.empty()) gate->batches.push_back(sessions);
+    gate->changed.notify_all();
+    gate->changed.wait(lock, [&] { return !gate->closed; });
+  };
+  // Six sessions under way, all their ticks done.
+  std::vector<std::shared_ptr<SessionCore>> cores;
+  const std::vector<float> samples = Noise(1280 * 10, 1);
+  for (size_t i = 0; i < kSessions; ++i) {
+    cores.push_back(NewCore());
+    ASSERT_TRUE(cores[i]->FeedAll(samples).ok());
+    ASSERT_TRUE(cores[i]->Flush().ok());
+    Drain(*cores[i], EventType::kFlushed);
+  }
+  {
+    const std::lock_guard lock(gate->mutex);
+    gate->closed = true;
+  }
+  ASSERT_TRUE(cores[0]->FeedAll(std::span(samples).first(1280)).ok());
+  {
+    std::unique_lock lock(gate->mutex);
+    ASSERT_TRUE(gate->changed.wait_for(lock, kLong, [&] { return !gate->batches.empty(); }));
+  }
+  // The device is busy with one tick; ten more come for each session meanwhile.
+  const int64_t bulk_before = scheduler_->stats().bulk_ticks;
+  for (const auto& core : cores) ASSERT_TRUE(core->FeedAll(samples).ok());
+  {
+    const std::lock_guard lock(gate->mutex);
+    gate->closed = false;
+    gate->changed.notify_all();
+  }
+  for (const auto& core : cores) {
+    std::vector<Event> events;
+    for (size_t tokens = 0; tokens < 8; tokens += events.size()) ASSERT_TRUE(core->Wait(&events, kLong));
+  }
+  const std::lock_guard lock(gate->mutex);
+  ASSERT_GE(gate->batches.size(), 8u);
+  for (size_t i = 1; i < 8; ++i) EXPECT_EQ(gate->batches[i], kSessions) << "live step " << i;
+  EXPECT_EQ(scheduler_->stats().bulk_ticks, bulk_before);
+}
+
 TEST_F(SchedulerTest, FlushEqualsInsertedZerosAndLosesNothing) {
   Start(1, 4);
   const std::vector<float> first = Noise(1280 * 5 + 300, 3);
