@@ -12,6 +12,7 @@
 //   beyond_need  = its arrival - the time at which the last sample that it needs was sent.
 // A tick is late when its token came more than 80 ms after the audio it needs arrived at the server (/metrics).
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <sys/utsname.h>
