@@ -336,6 +336,8 @@ int Main(int argc, char** argv) {
       {{"machine",
         Json::MakeObject(
             {{"cpu", CpuName()}, {"threads", std::thread::hardware_concurrency()}, {"kernel", system.release}})},
+       // Real-time scheduling (chrt -r 1) keeps the other processes of a busy machine out of the measurement.
+       {"scheduling", sched_getscheduler(0) == SCHED_OTHER ? "normal" : "real time"},
        {"load", Json::MakeObject({{"streams", options.streams},
                                   {"audio_s", options.minutes > 0.0 ? options.minutes * 60.0 : options.seconds},
                                   {"delay_ms", options.delay_ms},
