@@ -73,13 +73,24 @@ void AddModelOptions(CLI::App& command, ModelOptions* options) {
 
 void AddServerOptions([[maybe_unused]] CLI::App& command, [[maybe_unused]] ModelOptions* options) {
 #ifdef VOXRT_HAVE_SERVE
-  command
-      .add_option("--server", options->server, "Let a voxrt server do the work: http://HOST:PORT or https://HOST:PORT")
-      ->type_name("URL");
+  CLI::Option* server = command.add_option("--server", options->server,
+                                           "Let a voxrt server do the work: http://HOST:PORT or https://HOST:PORT; "
+                                           "--model then is the name of a served model");
+  server->type_name("URL");
   command
       .add_option("--server-key", options->server_key,
                   "API key of the server; default: VOXRT_API_KEY of the environment")
+      ->needs(server)
       ->type_name("KEY");
+  command.parse_complete_callback([&command, options] {
+    if (options->server.empty()) return;
+    for (const char* name :
+         {"--data-path", "--backend", "--device", "--threads", "--kv-type", "--seed", "--streaming"}) {
+      const CLI::Option* option = command.get_option_no_throw(name);
+      if (option != nullptr && option->count() > 0)
+        throw CLI::ValidationError(std::string(name), "does not work with --server, which decides that; leave one out");
+    }
+  });
 #endif
 }
 

@@ -214,6 +214,7 @@ int Serve(ServeOptions options) {
   if (const Status status = ApplyOptions(&options); !status.ok()) return usage(status);
   const Result<std::optional<int>> wanted = ParseMaxSessions(options.max_sessions);
   if (!wanted.ok()) return usage(wanted.status());
+  if (const Status status = server::Server::CheckAddresses(options.server); !status.ok()) return usage(status);
   // Spare slots: a session that just ended gives its slot back within a step, the next one must not wait for it.
   const int most = options.model.backend == "cuda" ? kMostSessionsGpu : kMostSessionsCpu;
   const int slots = wanted.value() ? *wanted.value() + std::max(4, *wanted.value() / 8) : most;

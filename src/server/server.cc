@@ -57,18 +57,23 @@ class ServerImpl : public Server {
   std::atomic<bool> engine_lost_{false};
 };
 
-Status ServerImpl::Open() {
-  const ServerOptions& options = state_->options;
+Status CheckPorts(const ServerOptions& options) {
   if (options.port < 0 && options.tls_port < 0)
     return {StatusCode::kInvalidArgument, "both ports are closed; give --port or --tls-port"};
+  if (options.tls_port >= 0 && (options.tls_cert.empty() || options.tls_key.empty()))
+    return {StatusCode::kInvalidArgument, "--tls-port needs --tls-cert and --tls-key"};
+  return {};
+}
+
+Status ServerImpl::Open() {
+  const ServerOptions& options = state_->options;
+  VOXRT_RETURN_IF_ERROR(CheckPorts(options));
   const auto addresses = std::make_shared<AddressCounter>();
   if (options.port >= 0) {
     plain_ = std::make_shared<Listener>(context_, state_, jobs_, nullptr, addresses);
     VOXRT_RETURN_IF_ERROR(plain_->Open(options.host, options.port));
   }
   if (options.tls_port >= 0) {
-    if (options.tls_cert.empty() || options.tls_key.empty())
-      return {StatusCode::kInvalidArgument, "--tls-port needs --tls-cert and --tls-key"};
     certificates_ = std::make_shared<TlsCertificates>(options.tls_cert, options.tls_key);
     VOXRT_RETURN_IF_ERROR(certificates_->Load());
     tls_ = std::make_shared<Listener>(context_, state_, jobs_, certificates_, addresses);
@@ -159,6 +164,16 @@ void ServerImpl::WatchDrain() {
 }
 
 }  // namespace
+
+Status Server::CheckAddresses(const ServerOptions& options) {
+  VOXRT_RETURN_IF_ERROR(CheckPorts(options));
+  if (options.tls_port >= 0) VOXRT_RETURN_IF_ERROR(TlsCertificates(options.tls_cert, options.tls_key).Load());
+  asio::io_context context;
+  tcp::acceptor plain(context), tls(context);
+  if (options.port >= 0) VOXRT_RETURN_IF_ERROR(OpenAcceptor(&plain, options.host, options.port));
+  if (options.tls_port >= 0) VOXRT_RETURN_IF_ERROR(OpenAcceptor(&tls, options.host, options.tls_port));
+  return {};
+}
 
 Result<std::unique_ptr<Server>> Server::Create(ServerOptions options, std::shared_ptr<engine::Engine> engine) {
   if (options.model_names.empty())

@@ -14,6 +14,9 @@ namespace voxrt::server {
 
 class Server {
  public:
+  // Whether the ports are free and the certificate is usable, to be asked before a model is loaded for minutes. Same
+  // errors as Create.
+  static Status CheckAddresses(const ServerOptions& options);
   // Binds the ports. kInvalidArgument or kIo says which option or port it was.
   static Result<std::unique_ptr<Server>> Create(ServerOptions options, std::shared_ptr<engine::Engine> engine);
   virtual ~Server() = default;

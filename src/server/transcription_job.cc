@@ -95,6 +95,11 @@ Status TranscriptionJob::Transcribe(engine::Session& session, audio::AudioSource
   return {};
 }
 
+// The id of a token of text, also of one whose bytes complete a character only later; else -1.
+int32_t TranscriptionJob::TextId(const engine::Event& event) const {
+  return event.type == engine::EventType::kToken && !state_->engine->tekken().IsSpecial(event.token) ? event.token : -1;
+}
+
 Status TranscriptionJob::Drain(engine::Session& session, std::chrono::milliseconds wait, bool* finished) {
   if (!session.Wait(&events_, wait)) return {};
   std::string out;
@@ -106,7 +111,7 @@ Status TranscriptionJob::Drain(engine::Session& session, std::chrono::millisecon
       state_->metrics.OnToken(!event.text.empty());
     }
     if (event.type == engine::EventType::kToken || !event.text.empty())
-      out += writer_.OnToken(event.text, event.word_mark, event.end_ms);
+      out += writer_.OnToken(event.text, event.word_mark, event.end_ms, TextId(event));
   }
   if (!out.empty() && !cancelled_) on_output_(std::move(out), false);
   return {};

@@ -36,6 +36,7 @@ class TranscriptionJob {
 
  private:
   Status Transcribe(engine::Session& session, audio::AudioSource& source, TranscriptionStats* stats);
+  int32_t TextId(const engine::Event& event) const;
   Status Drain(engine::Session& session, std::chrono::milliseconds wait, bool* finished);
   Result<std::unique_ptr<engine::Session>> OpenSession();
   static HttpError ToHttpError(const Status& status);

@@ -17,7 +17,6 @@ namespace voxrt::server {
 namespace {
 
 constexpr int kPollMs = 100;
-constexpr int kConnectSeconds = 10;
 
 std::string TlsError() {
   char text[256];
@@ -74,8 +73,9 @@ Result<std::unique_ptr<ByteConnection>> ByteConnection::Open(const ServerUrl& ur
   for (const addrinfo* entry = found; entry != nullptr && fd < 0; entry = entry->ai_next) {
     fd = socket(entry->ai_family, entry->ai_socktype | SOCK_CLOEXEC, entry->ai_protocol);
     if (fd < 0) continue;
-    const timeval limit{.tv_sec = kConnectSeconds, .tv_usec = 0};
+    const timeval limit{.tv_sec = kAnswerSeconds, .tv_usec = 0};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));  // also limits connect
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));  // of the TLS handshake
     if (connect(fd, entry->ai_addr, entry->ai_addrlen) == 0) break;
     error = errno;
     close(fd);
@@ -89,7 +89,14 @@ Result<std::unique_ptr<ByteConnection>> ByteConnection::Open(const ServerUrl& ur
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   if (url.secure) return Secure(fd, url.host);
   fcntl(fd, F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<ByteConnection>(new ByteConnection(fd, nullptr, nullptr));
+  std::unique_ptr<ByteConnection> connection(new ByteConnection(fd, nullptr, nullptr));
+  connection->LimitReads(std::chrono::seconds(kAnswerSeconds));
+  return connection;
+}
+
+void ByteConnection::LimitReads(std::chrono::seconds limit) {
+  deadline_.reset();
+  if (limit.count() > 0) deadline_ = std::chrono::steady_clock::now() + limit;
 }
 
 Result<std::unique_ptr<ByteConnection>> ByteConnection::Secure(int fd, const std::string& host) {
@@ -110,6 +117,7 @@ Result<std::unique_ptr<ByteConnection>> ByteConnection::Secure(int fd, const std
                   "no TLS connection to " + host + ": " + why + " (SSL_CERT_FILE names further authorities)");
   }
   fcntl(fd, F_SETFL, O_NONBLOCK);
+  connection->LimitReads(std::chrono::seconds(kAnswerSeconds));
   return connection;
 }
 
@@ -122,9 +130,9 @@ ByteConnection::~ByteConnection() {
   close(fd_);
 }
 
-// False when interrupted.
+// False when interrupted, or when the reader has waited for too long.
 bool ByteConnection::WaitFor(short events) const {
-  while (!interrupted_) {
+  while (!interrupted_ && !(events == POLLIN && TooLate())) {
     pollfd entry{.fd = fd_, .events = events, .revents = 0};
     if (poll(&entry, 1, kPollMs) > 0) return true;
   }
@@ -172,7 +180,10 @@ Result<size_t> ByteConnection::Read(char* buffer, size_t size) {
       if (errno != EAGAIN && errno != EINTR)
         return Status(StatusCode::kIo, std::string("the connection to the server was lost: ") + std::strerror(errno));
     }
-    if (!WaitFor(POLLIN)) return Status(StatusCode::kCancelled, "interrupted");
+    if (!WaitFor(POLLIN)) {
+      if (interrupted_) return Status(StatusCode::kCancelled, "interrupted");
+      return Status(StatusCode::kIo, "the server gave no answer within " + std::to_string(kAnswerSeconds) + " s");
+    }
   }
 }
 

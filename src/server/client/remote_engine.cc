@@ -42,6 +42,7 @@ class MessageConnection {
   Status Send(const std::string& text) { return SendFrame(1, text); }
   // The next text message; kCancelled when the server closed, with its reason.
   Result<std::string> Receive();
+  void WaitForEver() { bytes_->LimitReads(std::chrono::seconds(0)); }
   void Interrupt() { bytes_->Interrupt(); }
   void Close() { (void)SendFrame(8, std::string("\x03\xE8", 2)).ok(); }
 
@@ -50,6 +51,7 @@ class MessageConnection {
     const std::lock_guard lock(write_mutex_);
     return bytes_->Write(MaskedFrame(opcode, payload, static_cast<uint32_t>(random_())));
   }
+  static Status CloseReason(const std::string& payload);
   Status Fill(size_t wanted);
   Status Handshake(const ServerUrl& url, const RemoteOptions& options);
 
@@ -103,6 +105,17 @@ Status MessageConnection::Fill(size_t wanted) {
   return {};
 }
 
+// kCancelled with the code and the reason of a close frame.
+Status MessageConnection::CloseReason(const std::string& payload) {
+  std::string why = "the server closed the session";
+  if (payload.size() >= 2) {
+    const int code = static_cast<uint8_t>(payload[0]) << 8 | static_cast<uint8_t>(payload[1]);
+    why += " (" + std::to_string(code) + ")";
+    if (payload.size() > 2) why += ": " + payload.substr(2);
+  }
+  return {StatusCode::kCancelled, why};
+}
+
 Result<std::string> MessageConnection::Receive() {
   std::string message;
   for (;;) {
@@ -115,13 +128,12 @@ Result<std::string> MessageConnection::Receive() {
     VOXRT_RETURN_IF_ERROR(Fill(2 + extra));
     if (extra != 0) size = 0;
     for (size_t i = 0; i < extra; ++i) size = size << 8 | byte(2 + i);
-    if (size + message.size() > kMaxMessageBytes)
+    if (size > kMaxMessageBytes - message.size())
       return Status(StatusCode::kIo, "the server sent a message that is too large");
     VOXRT_RETURN_IF_ERROR(Fill(2 + extra + size));
     const std::string payload = buffer_.substr(2 + extra, size);
     buffer_.erase(0, 2 + extra + size);
-    if (opcode == 8)
-      return Status(StatusCode::kCancelled, payload.size() > 2 ? payload.substr(2) : "the server closed the session");
+    if (opcode == 8) return CloseReason(payload);
     if (opcode == 9) VOXRT_RETURN_IF_ERROR(SendFrame(10, payload));
     if (opcode > 2) continue;
     message += payload;
@@ -184,6 +196,7 @@ Result<std::unique_ptr<RemoteSession>> RemoteSession::Open(const RemoteOptions& 
   if (session.delay_ms != 0) update["target_streaming_delay_ms"] = session.delay_ms;
   VOXRT_RETURN_IF_ERROR(remote->connection_->Send(Dump(update)));
   VOXRT_RETURN_IF_ERROR(remote->connection_->Send(R"({"type":"input_audio_buffer.commit"})"));
+  remote->connection_->WaitForEver();  // text comes when there is speech
   remote->reader_ = std::thread([session_pointer = remote.get()] { session_pointer->ReadLoop(); });
   return remote;
 }

@@ -1,5 +1,7 @@
 #include "server/http/transcription_writer.h"
 
+#include <algorithm>
+
 #include "text/subtitles.h"
 
 namespace voxrt::server {
@@ -17,6 +19,12 @@ Json MistralSegment(const text::Segment& segment) {
           {"text", segment.text},
           {"start", Seconds(segment.start_ms)},
           {"end", Seconds(segment.end_ms)}};
+}
+
+// Bytes that are no ASCII white space: segments are trimmed, so only these can be counted in both.
+size_t InkBytes(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return c != ' ' && (c < 9 || c > 13); }));
 }
 
 }  // namespace
@@ -42,8 +50,12 @@ const char* TranscriptionWriter::content_type() const {
   return streams() ? "text/event-stream" : ContentType(request_.format);
 }
 
-std::string TranscriptionWriter::OnToken(std::string_view text, bool word_mark, int64_t end_ms) {
+std::string TranscriptionWriter::OnToken(std::string_view text, bool word_mark, int64_t end_ms, int32_t id) {
   ++tokens_;
+  if (request_.format == ResponseFormat::kVerboseJson) {
+    if (id >= 0) ids_.emplace_back(id, text_bytes_);
+    text_bytes_ += InkBytes(text);
+  }
   builder_.Add(text, word_mark, end_ms);
   if (text_.empty()) {
     while (!text.empty() && (text.front() == ' ' || text.front() == '\n' || text.front() == '\t'))
@@ -176,15 +188,24 @@ Json TranscriptionWriter::JsonBody(const TranscriptionStats& stats) const {
           {"usage", usage}};
 }
 
+// Ids of the tokens from `*next` on whose text begins before byte `end`.
+Json TranscriptionWriter::SegmentTokens(size_t* next, size_t end) const {
+  Json list = Json::array();
+  for (; *next < ids_.size() && ids_[*next].second < end; ++*next) list.push_back(ids_[*next].first);
+  return list;
+}
+
 Json TranscriptionWriter::VerboseBody(const TranscriptionStats& stats) const {
   Json segments = Json::array(), words = Json::array();
+  size_t next_id = 0, end = 0;
   for (const text::Segment& segment : segments_) {
+    end += InkBytes(segment.text);
     segments.push_back({{"id", segments.size()},
                         {"seek", segment.start_ms / 10},
                         {"start", Seconds(segment.start_ms)},
                         {"end", Seconds(segment.end_ms)},
                         {"text", segment.text},
-                        {"tokens", Json::array()},
+                        {"tokens", SegmentTokens(&next_id, end)},
                         {"temperature", request_.temperature},
                         {"avg_logprob", nullptr},
                         {"compression_ratio", nullptr},

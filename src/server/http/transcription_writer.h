@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/http/http_error.h"
@@ -32,8 +33,9 @@ class TranscriptionWriter {
     return request_.format == ResponseFormat::kJson || request_.format == ResponseFormat::kVerboseJson;
   }
 
-  // One generated token; returns what to send now (only when streaming).
-  std::string OnToken(std::string_view text, bool word_mark, int64_t end_ms);
+  // One generated token; returns what to send now (only when streaming). `id` < 0: none, or a token that carries no
+  // text.
+  std::string OnToken(std::string_view text, bool word_mark, int64_t end_ms, int32_t id = -1);
   // The rest, or the whole body.
   std::string Finish(const TranscriptionStats& stats);
   // An error after the headers of a stream were sent: without an event name, so that every SDK raises it.
@@ -48,6 +50,7 @@ class TranscriptionWriter {
   Json MistralSegments() const;
   Json JsonBody(const TranscriptionStats& stats) const;
   Json VerboseBody(const TranscriptionStats& stats) const;
+  Json SegmentTokens(size_t* next, size_t end) const;
   Json TokenUsage(const TranscriptionStats& stats) const;
 
   TranscriptionRequest request_;
@@ -57,6 +60,9 @@ class TranscriptionWriter {
   std::vector<text::Segment> segments_;
   std::string text_;  // trimmed at the start
   int64_t tokens_ = 0;
+  // For verbose_json: text tokens, each with the bytes of text that came before it, white space not counted.
+  std::vector<std::pair<int32_t, size_t>> ids_;
+  size_t text_bytes_ = 0;
 };
 
 // Content type for a format.

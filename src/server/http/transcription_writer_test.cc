@@ -15,11 +15,11 @@ std::string Transcribe(TranscriptionRequest request, bool whole = true) {
   TranscriptionWriter writer(std::move(request), "trsc-1", 1790000000);
   std::string out = writer.OnToken("", false, 80);
   out += writer.OnToken("", true, 160);
-  out += writer.OnToken(" Hi", false, 240);
+  out += writer.OnToken(" Hi", false, 240, 1010);
   out += writer.OnToken("", true, 400);
-  out += writer.OnToken(" there.", false, 480);
+  out += writer.OnToken(" there.", false, 480, 1011);
   out += writer.OnToken("", true, 1200);
-  out += writer.OnToken(" You.", false, 1280);
+  out += writer.OnToken(" You.", false, 1280, 1012);
   return whole ? out + writer.Finish({.duration_ms = 1501, .prompt_tokens = 39, .completion_tokens = 30}) : out;
 }
 
@@ -55,6 +55,8 @@ TEST(TranscriptionWriter, VerboseJsonHasNumbersAndWordsOnRequest) {
   EXPECT_EQ(body["segments"].size(), 2U);
   EXPECT_EQ(body["segments"][1]["id"], 1);
   EXPECT_EQ(body["segments"][0]["text"], "Hi there.");
+  EXPECT_EQ(body["segments"][0]["tokens"], Json::parse("[1010,1011]"));
+  EXPECT_EQ(body["segments"][1]["tokens"], Json::parse("[1012]"));
   EXPECT_FALSE(body.contains("words"));
   request.word_times = true;
   body = Json::parse(Transcribe(request));

@@ -35,23 +35,30 @@ Listener::Listener(asio::io_context& context, std::shared_ptr<ServerState> state
       acceptor_(asio::make_strand(context)),
       retry_(acceptor_.get_executor()) {}
 
-Status Listener::Open(const std::string& host, int port) {
+Status OpenAcceptor(tcp::acceptor* acceptor, const std::string& host, int port) {
   ErrorCode error;
   const asio::ip::address address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
   if (error)
     return {StatusCode::kInvalidArgument,
             "--host '" + host + "' is no address; use 127.0.0.1, 0.0.0.0, ::1, :: or an address of this machine"};
   const tcp::endpoint endpoint(address, static_cast<uint16_t>(port));
-  acceptor_.open(endpoint.protocol(), error);
-  if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+  acceptor->open(endpoint.protocol(), error);
+  if (!error) acceptor->set_option(asio::socket_base::reuse_address(true), error);
   if (!error)
-    acceptor_.set_option(asio::socket_base::receive_buffer_size(kReceiveBufferBytes),
+    acceptor->set_option(asio::socket_base::receive_buffer_size(kReceiveBufferBytes),
                          error);  // inherited by what is accepted
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) acceptor->bind(endpoint, error);
+  if (!error) acceptor->listen(asio::socket_base::max_listen_connections, error);
   if (error)
-    return {StatusCode::kIo, "cannot listen on " + host + " port " + std::to_string(port) + ": " + error.message()};
-  port_ = acceptor_.local_endpoint(error).port();
+    return {StatusCode::kIo, "cannot listen on " + host + " port " + std::to_string(port) + ": " + error.message() +
+                                 "; choose another with --port or --tls-port"};
+  return {};
+}
+
+Status Listener::Open(const std::string& host, int port) {
+  VOXRT_RETURN_IF_ERROR(OpenAcceptor(&acceptor_, host, port));
+  ErrorCode ignored;
+  port_ = acceptor_.local_endpoint(ignored).port();
   return {};
 }
 

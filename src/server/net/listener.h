@@ -30,6 +30,9 @@ class AddressCounter {
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
+// Binds and listens; kInvalidArgument or kIo says what is wrong with the host or the port.
+Status OpenAcceptor(tcp::acceptor* acceptor, const std::string& host, int port);
+
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
   // `certificates` null: plain.

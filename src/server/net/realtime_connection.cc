@@ -440,7 +440,7 @@ void RealtimeConnection::Abort() {
   auto shared = weak_from_this().lock();
   if (shared == nullptr) return;
   asio::post(socket_.get_executor(), [self = std::move(shared)] {
-    self->BeginClose(1001, "The server is going away");
+    self->BeginClose(1001, "The server is going away and the time to finish is over");
     self->Write();
   });
 }
