@@ -47,6 +47,17 @@ TEST(OpenAi, GaUpdateIsAnsweredWithTheEffectiveSession) {
   EXPECT_TRUE(Messages(out)[0]["event_id"].is_string());
 }
 
+TEST(OpenAi, LogProbabilitiesAreRefusedInBothForms) {
+  const Json include = Json::array({"item.input_audio_transcription.logprobs"});
+  Client client(Intent());
+  ExpectError(client.Send({{"type", "session.update"}, {"session", {{"type", "transcription"}, {"include", include}}}}),
+              "invalid_value", "session.include");
+  Client beta(Intent());
+  ExpectError(beta.Send(Beta({{"include", include}})), "invalid_value", "session.include");
+  const Outbox none = client.Send({{"type", "session.update"}, {"session", {{"include", Json::array()}}}});
+  EXPECT_THAT(Types(none), ElementsAre("session.updated"));
+}
+
 TEST(OpenAi, LiveOrderDeltasBeforeCommitCarryTheItemOfTheCommit) {
   Client client(Intent());
   client.Send(Ga({{"transcription", {{"model", "demo"}}}}));

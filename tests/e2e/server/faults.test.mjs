@@ -342,7 +342,7 @@ describe('drain', () => {
       return { server, client };
     };
     const limited = await hold({ 'drain-timeout': 1 });
-    assert.equal((await limited.client.closed).code, 1001);
+    assert.deepEqual(await limited.client.closed, { code: 1001, reason: 'The server is going away and the time to finish is over' });
     assert.equal((await limited.server.exited).code, 0);
     const twice = await hold({});
     await until(async () => (await request(twice.server.base, { path: '/ready' })).status === 503, 'draining');

@@ -3,15 +3,11 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import fs from 'node:fs';
-import net from 'node:net';
 import path from 'node:path';
 import { test } from 'node:test';
-import { Client, append, expectedText, noise, root, scratch, startFake, until, upload, vllmRun, metric, wav } from './harness.mjs';
+import { Client, append, expectedText, freePort, noise, root, scratch, startFake, until, upload, vllmRun, metric, wav } from './harness.mjs';
 
 const haproxy = ['/usr/sbin/haproxy', '/usr/bin/haproxy'].find((file) => fs.existsSync(file));
-const freePort = () => new Promise((resolve) => {
-  const probe = net.createServer().listen(0, '127.0.0.1', () => { const { port } = probe.address(); probe.close(() => resolve(port)); });
-});
 
 test('drain and loss of a replica', { skip: haproxy === undefined && 'haproxy is not installed' }, async () => {
   const replicas = [await startFake(), await startFake(), await startFake()];

@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import http from 'node:http';
+import https from 'node:https';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -21,8 +22,8 @@ export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 export const scratch = fs.mkdtempSync(path.join(os.tmpdir(), 'voxrt-e2e-'));
 process.on('exit', () => fs.rmSync(scratch, { recursive: true, force: true }));
 
-export function certificate() {
-  const cert = path.join(scratch, 'cert.pem'), key = path.join(scratch, 'key.pem');
+export function certificate(name = 'cert') {
+  const cert = path.join(scratch, `${name}.pem`), key = path.join(scratch, `${name}-key.pem`);
   if (!fs.existsSync(cert)) {
     execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', key, '-out', cert, '-days', '2',
       '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'], { stdio: 'ignore' });
@@ -172,7 +173,7 @@ export async function vllmRun(url, bytes, { step = 4096, model = 'demo', options
 export function request(base, { method = 'GET', path: target = '/', headers = {}, body = undefined } = {}) {
   return new Promise((resolve, reject) => {
     const url = new URL(base);
-    const call = http.request({ host: url.hostname, port: url.port, method, path: target, headers, agent: false }, (response) => {
+    const call = (url.protocol === 'https:' ? https : http).request({ rejectUnauthorized: false, host: url.hostname, port: url.port, method, path: target, headers, agent: false }, (response) => {
       const parts = [];
       response.on('data', (part) => parts.push(part));
       response.on('end', () => resolve({ status: response.statusCode, headers: response.headers, text: Buffer.concat(parts).toString() }));
@@ -211,6 +212,9 @@ export async function until(check, what, timeoutMs = 20000) {
   }
 }
 export const residentMb = (pid) => Number(/VmRSS:\s+(\d+)/.exec(fs.readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) / 1024;
+export const freePort = () => new Promise((resolve) => {
+  const probe = net.createServer().listen(0, '127.0.0.1', () => { const { port } = probe.address(); probe.close(() => resolve(port)); });
+});
 export const rawSocket = (port) => new Promise((resolve, reject) => {
   const socket = net.connect(port, '127.0.0.1', () => resolve(socket));
   socket.on('error', reject);

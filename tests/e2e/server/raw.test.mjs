@@ -2,6 +2,9 @@
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import net from 'node:net';
+import path from 'node:path';
+import { X509Certificate } from 'node:crypto';
+import tls from 'node:tls';
 import { after, before, describe, test } from 'node:test';
 import { Client, append, certificate, expectedText, form, metric, noise, rawSocket, request, scratch, sendAudio, sleep, startFake, until, upload, vllmRun, wav } from './harness.mjs';
 
@@ -276,6 +279,47 @@ describe('HTTP', () => {
     socket.destroy();
     await until(async () => await metric(server.base, 'vllm:num_requests_running') === 0, 'given back');
     await server.command('resume');
+  });
+});
+
+describe('SIGHUP', () => {
+  test('reads the certificate again; sessions go on, a bad file changes nothing', async () => {
+    const folder = path.join(scratch, 'reload'), cert = path.join(folder, 'cert.pem'), key = path.join(folder, 'key.pem');
+    fs.mkdirSync(folder);
+    const first = certificate(), second = certificate('second');
+    const install = (pair) => { fs.copyFileSync(pair.cert, cert); fs.copyFileSync(pair.key, key); };
+    install(first);
+    const reloaded = await startFake({ 'tls-cert': cert, 'tls-key': key });
+    const shown = () => new Promise((resolve, reject) => {
+      const socket = tls.connect({ port: reloaded.tls_port, host: '127.0.0.1', rejectUnauthorized: false }, () => { resolve(socket.getPeerCertificate().fingerprint256); socket.destroy(); });
+      socket.on('error', reject);
+    });
+    const fingerprint = (pair) => new X509Certificate(fs.readFileSync(pair.cert)).fingerprint256;
+    try {
+      const running = [await Client.open(`ws://127.0.0.1:${reloaded.port}/v1/realtime`), await Client.open(`wss://127.0.0.1:${reloaded.tls_port}/v1/realtime`)];
+      for (const client of running) {
+        client.send({ type: 'session.update', model: 'demo' });
+        client.send({ type: 'input_audio_buffer.commit' });
+        client.send(append(audio.subarray(0, 40000)));
+        await client.next('transcription.delta');
+      }
+      assert.equal(await shown(), fingerprint(first));
+      install(second);
+      reloaded.child.kill('SIGHUP');
+      await until(async () => await shown() === fingerprint(second), 'the new certificate is shown');
+      fs.writeFileSync(cert, 'no certificate');
+      reloaded.child.kill('SIGHUP');
+      for (const client of running) {
+        client.send(append(audio.subarray(40000)));
+        client.send({ type: 'input_audio_buffer.commit', final: true });
+        assert.equal((await client.next('transcription.done')).text, expected);
+        await client.close();
+      }
+      assert.equal(await shown(), fingerprint(second));
+      assert.equal((await request(reloaded.base, { path: '/ready' })).status, 200);
+    } finally {
+      await reloaded.stop();
+    }
   });
 });
 

@@ -73,6 +73,37 @@ describe('without an SDK', () => {
     }
     await assert.rejects(voxrt('--server', server.base, '--server-key', 'nobody'), (error) => error.code === 3 && /401/.test(error.stderr));
   });
+  test('voxrt transcribe --server over TLS trusts what SSL_CERT_FILE names, and nothing else', async () => {
+    const { cert } = certificate();
+    const run = (environment) => promisify(execFile)(path.join(bin, 'voxrt'), ['transcribe', '--quiet', '--server', `https://localhost:${server.tls_port}`, file],
+      { timeout: 30000, env: { ...process.env, VOXRT_API_KEY: 'sk-test', ...environment } });
+    assert.equal((await run({ SSL_CERT_FILE: cert })).stdout.trim(), expected);
+    await assert.rejects(run({ SSL_CERT_FILE: '/nonexistent' }), (error) => error.code === 3 && /no TLS connection.*SSL_CERT_FILE/.test(error.stderr));
+  });
+  test('voxrt listen --server: standard input, text and JSON lines', async () => {
+    const listen = (...args) => new Promise((resolve, reject) => {
+      const child = execFile(path.join(bin, 'voxrt'), ['listen', '-', '--quiet', '--server', server.base, '--server-key', 'sk-test', ...args], { timeout: 30000 },
+        (error, stdout) => (error ? reject(error) : resolve(stdout)));
+      child.stdin.end(fs.readFileSync(file));
+    });
+    assert.equal((await listen()).trim(), expected);
+    const lines = (await listen('--json')).trim().split('\n').map((line) => JSON.parse(line));
+    const final = lines.find((line) => line.type === 'final') ?? lines.at(-1);
+    assert.equal(final.text.trim(), expected);
+  });
+  test('flags that the server decides are refused beside --server', async () => {
+    for (const flag of [['--kv-type', 'bf16'], ['--backend', 'cpu'], ['--threads', '1'], ['--device', '0'], ['--data-path', 'x'], ['--seed', '1'], ['--streaming'], ['--tokens']]) {
+      const run = promisify(execFile)(path.join(bin, 'voxrt'), ['transcribe', '--server', server.base, ...flag, file], { timeout: 30000 });
+      await assert.rejects(run, (error) => error.code === 2 && error.stderr.includes(flag[0]) && /does not work with --server/.test(error.stderr) && error.stderr.trim().split('\n').length === 1);
+    }
+    await assert.rejects(promisify(execFile)(path.join(bin, 'voxrt'), ['transcribe', '--server-key', 'x', file]), (error) => error.code === 2 && /--server-key/.test(error.stderr));
+  });
+  test('a port that is taken and a bad certificate are found before the model is looked at', async () => {
+    const serve = (...args) => promisify(execFile)(path.join(bin, 'voxrt'), ['serve', '--model', '/nonexistent', ...args], { timeout: 30000 });
+    await assert.rejects(serve('--port', String(server.port)), (error) => error.code === 2 && error.stderr.includes(`port ${server.port}: Address already in use`));
+    await assert.rejects(serve('--port', '-1', '--tls-port', '0', '--tls-cert', file, '--tls-key', file), (error) => error.code === 2 && /TLS certificate/.test(error.stderr));
+    await assert.rejects(serve('--port', '0'), (error) => error.code === 3);
+  });
   test('an upload with a key of nobody', async () => {
     assert.equal((await upload(server.base, {}, fs.readFileSync(file), { authorization: 'Bearer nobody' })).status, 401);
   });
