@@ -2,7 +2,7 @@
 add_library(voxrt_gpu_model STATIC ${CMAKE_CURRENT_LIST_DIR}/gpu_model.cc)
 target_link_libraries(voxrt_gpu_model PUBLIC voxrt_backend_all voxrt_backend PRIVATE voxrt_flags)
 target_include_directories(voxrt_gpu_model PUBLIC ${CMAKE_CURRENT_LIST_DIR})
-add_executable(gpu_step ${CMAKE_CURRENT_LIST_DIR}/gpu_step.cc)
+add_executable(gpu_step ${CMAKE_CURRENT_LIST_DIR}/gpu_step.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_phases.cc)
 target_link_libraries(gpu_step PRIVATE voxrt_gpu_model voxrt_backend_cuda voxrt_flags)
 add_executable(gpu_probe ${CMAKE_CURRENT_LIST_DIR}/gpu_probe.cu)
 target_link_libraries(gpu_probe PRIVATE CUDA::cudart_static)

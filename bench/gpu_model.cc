@@ -152,9 +152,11 @@ Status SyntheticModel::Init() {
   return Restart();
 }
 
-Status SyntheticModel::Restart() {
+Status SyntheticModel::Restart(DType kv_dtype) {
+  config_.kv = kv_dtype;
   const SyntheticConfig& c = config_;
-  stream_.reset();
+  stream_ = nullptr;
+  streams_.clear();
   state_.reset();
   auto kv = [&](const SyntheticConfig::Stack& s, int64_t rows) {
     return backend::KvSpec{.layers = s.layers,
@@ -168,9 +170,16 @@ Status SyntheticModel::Restart() {
                                                              .encoder = kv(c.encoder, 16),
                                                              .decoder = kv(c.decoder, 8),
                                                              .conv_channels = {c.mel_bins, c.encoder.dim}}));
-  VOXRT_ASSIGN_OR_RETURN(stream_, device_.CreateStream({.max_encoder_rows = c.max_encoder_rows,
-                                                        .max_decoder_rows = c.max_decoder_rows,
-                                                        .state = state_.get()}));
+  return AddStream();
+}
+
+Status SyntheticModel::AddStream() {
+  VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
+                         device_.CreateStream({.max_encoder_rows = config_.max_encoder_rows,
+                                               .max_decoder_rows = config_.max_decoder_rows,
+                                               .state = state_.get()}));
+  streams_.push_back(std::move(stream));
+  stream_ = streams_.back().get();
   return {};
 }
 
@@ -248,21 +257,25 @@ void SyntheticModel::Emit(Stream& s, int64_t sessions, bool encoder, bool decode
           .token = token_.Rows(0, sessions)});
 }
 
-namespace {
-
-void Phases(const SyntheticConfig::Stack& stack, int64_t index, BatchPlan* plan) {
-  for (int i = 0; i < stack.head_dim / 2; ++i) {
-    const double angle = static_cast<double>(index) * std::pow(1e6, -2.0 * i / stack.head_dim);
-    plan->rope_cos.push_back(static_cast<float>(std::cos(angle)));
-    plan->rope_sin.push_back(static_cast<float>(std::sin(angle)));
+void SyntheticModel::AddAngles(const SyntheticConfig::Stack& stack, int64_t index, BatchPlan* plan) {
+  std::vector<float>& angles = angles_[{stack.head_dim, index}];
+  const auto half = static_cast<size_t>(stack.head_dim / 2);
+  if (angles.empty()) {
+    angles.resize(2 * half);
+    for (size_t i = 0; i < half; ++i) {
+      const double angle =
+          static_cast<double>(index) * std::pow(1e6, -2.0 * static_cast<double>(i) / static_cast<double>(2 * half));
+      angles[i] = static_cast<float>(std::cos(angle));
+      angles[half + i] = static_cast<float>(std::sin(angle));
+    }
   }
+  const auto middle = angles.begin() + static_cast<std::ptrdiff_t>(half);
+  plan->rope_cos.insert(plan->rope_cos.end(), angles.begin(), middle);
+  plan->rope_sin.insert(plan->rope_sin.end(), middle, angles.end());
 }
 
-}  // namespace
-
-void SyntheticModel::Tick(const std::vector<Row>& rows, bool encoder, bool decoder) {
-  const auto sessions = static_cast<int64_t>(rows.size());
-  last_sessions_ = sessions;
+void SyntheticModel::Prepare(const std::vector<Row>& rows) {
+  last_sessions_ = static_cast<int64_t>(rows.size());
   BatchPlan e;
   BatchPlan d;
   for (const Row& row : rows) {
@@ -270,8 +283,8 @@ void SyntheticModel::Tick(const std::vector<Row>& rows, bool encoder, bool decod
     VOXRT_CHECK(state_->Reserve(row.slot, KvId::kDecoder, row.tick + 1).ok());
     e.groups.push_back({.slot = row.slot, .row_begin = e.rows, .row_count = 4, .first_index = 4 * row.tick});
     d.groups.push_back({.slot = row.slot, .row_begin = d.rows, .row_count = 1, .first_index = row.tick});
-    for (int i = 0; i < 4; ++i) Phases(config_.encoder, 4 * row.tick + i, &e);
-    Phases(config_.decoder, row.tick, &d);
+    for (int i = 0; i < 4; ++i) AddAngles(config_.encoder, 4 * row.tick + i, &e);
+    AddAngles(config_.decoder, row.tick, &d);
     d.token.push_back(row.tick == 0 ? 1 : BatchPlan::kDeviceToken);
     d.audio_row.push_back(d.rows);
     d.delay_row.push_back(row.slot % 2);
@@ -286,11 +299,17 @@ void SyntheticModel::Tick(const std::vector<Row>& rows, bool encoder, bool decod
     e.rows += 4;
     d.rows += 1;
   }
+  encoder_plan_ = std::move(e);
+  decoder_plan_ = std::move(d);
+}
+
+void SyntheticModel::RunPrepared(bool encoder, bool decoder) {
+  const int64_t sessions = last_sessions_;
   if (encoder) {
-    stream_->SetPlan(PlanId::kEncoder, e);
+    stream_->SetPlan(PlanId::kEncoder, encoder_plan_);
     stream_->Upload(mel_.Rows(0, 8 * sessions), mel_values_.data());
   }
-  if (decoder) stream_->SetPlan(PlanId::kDecoder, d);
+  if (decoder) stream_->SetPlan(PlanId::kDecoder, decoder_plan_);
   stream_->Run({.kind = encoder && decoder ? backend::RunKind::kLiveTick
                         : encoder          ? backend::RunKind::kEncode
                                            : backend::RunKind::kDecode,

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/device.h"
@@ -50,14 +52,24 @@ class SyntheticModel {
     int slot = 0;
     int64_t tick = 0;  // encoder rows 4 tick .. 4 tick + 3, decoder row tick
   };
-  // One live tick for these sessions; parts: encoder and/or decoder.
-  void Tick(const std::vector<Row>& rows, bool encoder = true, bool decoder = true);
+  // One live tick for these sessions; parts: encoder and/or decoder. Prepare makes what a tick of these rows needs on
+  // the host (mel rows, plans with rotary angles), RunPrepared is what an engine does with it.
+  void Tick(const std::vector<Row>& rows, bool encoder = true, bool decoder = true) {
+    Prepare(rows);
+    RunPrepared(encoder, decoder);
+  }
+  void Prepare(const std::vector<Row>& rows);
+  void RunPrepared(bool encoder, bool decoder);
   // Waits for the tokens of the last Tick.
   Status Tokens(std::vector<int32_t>* tokens);
   // Residual rows of the decoder before the final norm, [rows, dim] (before the head reads them), after a Tick.
   Status Hidden(int64_t rows, std::vector<float>* values);
-  // Makes a stream of its own with this session state; the previous one is closed.
-  Status Restart();
+  // New session state with these caches, and one stream on it; the previous ones are closed.
+  Status Restart(quant::DType kv);
+  Status Restart() { return Restart(config_.kv); }
+  // Another stream on the same session state, the last of streams().
+  Status AddStream();
+  void UseStream(size_t i) { stream_ = streams_[i].get(); }
 
   backend::Stream& stream() { return *stream_; }
   backend::SessionState& state() { return *state_; }
@@ -78,6 +90,8 @@ class SyntheticModel {
   Status InitStack(const SyntheticConfig::Stack& stack, bool bias, std::vector<Layer>* layers, int64_t* bytes);
   void EmitStack(backend::Stream& s, backend::PlanId plan, const SyntheticConfig::Stack& stack,
                  const std::vector<Layer>& layers, const backend::View& x, int64_t rows, const backend::View& scales);
+  // Appends the rotary angles of a position.
+  void AddAngles(const SyntheticConfig::Stack& stack, int64_t index, backend::BatchPlan* plan);
   void Emit(backend::Stream& s, int64_t sessions, bool encoder, bool decoder);
 
   backend::Device& device_;
@@ -87,7 +101,8 @@ class SyntheticModel {
   std::vector<uint16_t> scales_, scale_pairs_;
   uint64_t next_offset_ = 0;
   std::unique_ptr<backend::SessionState> state_;
-  std::unique_ptr<backend::Stream> stream_;
+  std::vector<std::unique_ptr<backend::Stream>> streams_;
+  backend::Stream* stream_ = nullptr;
   std::vector<std::unique_ptr<backend::Buffer>> buffers_;
   std::vector<Layer> encoder_, decoder_;
   std::unique_ptr<backend::PreparedConv> conv_[2];
@@ -95,6 +110,8 @@ class SyntheticModel {
   backend::View mel_, conv1_, encoder_x_, encoder_out_, adapter_hidden_, audio_, decoder_x_, token_;
   backend::View normed_, qkv_, attended_, hidden_, gain_, delay_scales_;
   std::vector<float> mel_values_;
+  backend::BatchPlan encoder_plan_, decoder_plan_;
+  std::map<std::pair<int, int64_t>, std::vector<float>> angles_;  // (head size, position): cosines, then sines
   int64_t last_sessions_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
@@ -28,15 +29,21 @@ SyntheticConfig SmallConfig(quant::DType kv) {
   return config;
 }
 
-class GpuScheduleTest : public testing::TestWithParam<quant::DType> {
+struct Case {
+  quant::DType kv;
+  const char* forms;  // of kernels: all must hold what is tested
+};
+
+class GpuScheduleTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     auto device = backend::OpenDevice("cuda", {});
     if (!device.ok()) GTEST_SKIP() << "no CUDA device: " << device.status().message();
     device_ = *std::move(device);
-    auto model = SyntheticModel::Create(*device_, SmallConfig(GetParam()));
+    auto model = SyntheticModel::Create(*device_, SmallConfig(GetParam().kv));
     ASSERT_TRUE(model.ok()) << model.status().message();
     model_ = *std::move(model);
+    stream().SetForms(*cuda::ParseForms(GetParam().forms));
   }
 
   cuda::CudaStream& stream() { return dynamic_cast<cuda::CudaStream&>(model_->stream()); }
@@ -80,7 +87,10 @@ TEST_P(GpuScheduleTest, AStreamAloneEqualsTheStreamIn200RandomSchedules) {
     }
   }
   std::mt19937 random(7);
-  for (int schedule = 0; schedule < 200; ++schedule) {
+  // Fewer where time is short.
+  const char* wanted = std::getenv("VOXRT_TEST_SCHEDULES");
+  const int schedules = wanted != nullptr ? std::atoi(wanted) : 200;
+  for (int schedule = 0; schedule < schedules; ++schedule) {
     int64_t next[kSlots] = {};
     for (int slot = 0; slot < kSlots; ++slot) model_->state().Clear(slot);
     for (int call = 0; call < 14; ++call) {
@@ -106,12 +116,19 @@ TEST_P(GpuScheduleTest, GraphsEagerLaunchesAndPlainEdgesGiveTheSameBits) {
   stream().SetEager(true);
   EXPECT_TRUE(graphs == Alone()) << "eager launches";
   ASSERT_TRUE(model_->Restart().ok());
+  stream().SetForms(*cuda::ParseForms(GetParam().forms));
   stream().SetPlainEdges(true);
   EXPECT_TRUE(graphs == Alone()) << "plain edges";
 }
 
-INSTANTIATE_TEST_SUITE_P(Caches, GpuScheduleTest, testing::Values(quant::DType::kBF16, quant::DType::kI8),
-                         [](const auto& param) { return param.param == quant::DType::kI8 ? "int8" : "bf16"; });
+INSTANTIATE_TEST_SUITE_P(Caches, GpuScheduleTest,
+                         testing::Values(Case{quant::DType::kBF16, "default"}, Case{quant::DType::kI8, "default"},
+                                         Case{quant::DType::kBF16, "wide+columns+lean"},
+                                         Case{quant::DType::kI8, "wide+columns+lean"}),
+                         [](const auto& test) {
+                           const std::string kv = test.param.kv == quant::DType::kI8 ? "int8" : "bf16";
+                           return kv + (std::string(test.param.forms) == "default" ? "" : "_forms");
+                         });
 
 }  // namespace
 }  // namespace voxrt::bench

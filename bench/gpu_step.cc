@@ -1,155 +1,320 @@
 // Times live ticks of a full-size synthetic model on a GPU: isolated ticks, from the upload of the mel rows to the
-// token on the host, and the parts (encoder, decoder) alone. usage: gpu_step [cuda] [batches, e.g. 1,16,64] [w, e.g.
-// 1000] [bf16|int4] [kv: bf16|int8] [steps] [phases]. Prints one JSON object per line.
+// token on the host, and the parts (encoder, decoder) alone; several forms of the kernels in turn on the same caches.
+// Prints one JSON object per line. See Usage.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <sstream>
 
 #include "backend/cuda/stream.h"
 #include "backend/registry.h"
 #include "gpu_model.h"
+#include "gpu_phases.h"
 
 namespace voxrt::bench {
 namespace {
+
+constexpr const char* kUsage =
+    "usage: gpu_step [--batches 1,16,64] [--w 1000] [--weights int4|bf16] [--kv bf16,int8] [--forms default,...]\n"
+    "                [--steps 300] [--seconds S] [--check] [--phases] [--no-time] [--plain-edges]\n"
+    "  --check    forms against the first one: hidden rows and tokens of a few ticks; a stream in a batch = alone.\n"
+    "             Forms that fail are not timed.\n"
+    "  --phases   table of phases of every form\n"
+    "  --seconds  begins nothing new after S seconds\n";
+
+struct Options {
+  std::vector<int> batches{1};
+  std::vector<int> windows{1000};
+  std::vector<std::string> caches{"bf16"};
+  std::vector<std::string> forms{"default"};
+  bool bf16 = false;
+  bool check = false;
+  bool phases = false;
+  bool time = true;
+  bool plain_edges = false;
+  int steps = 300;
+  double seconds = 1e9;
+};
 
 double Now() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+std::vector<std::string> Split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
 std::vector<int> Numbers(const std::string& text) {
   std::vector<int> values;
-  std::stringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) values.push_back(std::atoi(part.c_str()));
+  for (const std::string& part : Split(text)) values.push_back(std::atoi(part.c_str()));
   return values;
 }
 
-struct Times {
-  double p50, p90, p99;
-};
-Times Percentiles(std::vector<double> t) {
-  std::sort(t.begin(), t.end());
-  return {t[t.size() / 2], t[t.size() * 9 / 10], t[t.size() * 99 / 100]};
+bool Parse(int argc, char** argv, Options* o) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    auto value = [&]() -> std::string { return i + 1 < argc ? argv[++i] : ""; };
+    if (name == "--batches") {
+      o->batches = Numbers(value());
+    } else if (name == "--w") {
+      o->windows = Numbers(value());
+    } else if (name == "--weights") {
+      o->bf16 = value() == "bf16";
+    } else if (name == "--kv") {
+      o->caches = Split(value());
+    } else if (name == "--forms") {
+      o->forms = Split(value());
+    } else if (name == "--steps") {
+      o->steps = std::max(10, std::atoi(value().c_str()));
+    } else if (name == "--seconds") {
+      o->seconds = std::atof(value().c_str());
+    } else if (name == "--check") {
+      o->check = true;
+    } else if (name == "--phases") {
+      o->phases = true;
+    } else if (name == "--no-time") {
+      o->time = false;
+    } else if (name == "--plain-edges") {
+      o->plain_edges = true;
+    } else {
+      return false;
+    }
+  }
+  return !o->batches.empty() && !o->windows.empty() && !o->caches.empty() && !o->forms.empty();
 }
 
-// Ticks one at a time; the clock runs from the first call to the token on the host.
-Times TimeTicks(SyntheticModel& model, int batch, int64_t* tick, int steps, bool encoder, bool decoder) {
-  std::vector<double> times;
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < steps; ++i, ++*tick) {
+class Bench {
+ public:
+  Bench(Options options, std::unique_ptr<SyntheticModel> model)
+      : o_(std::move(options)), model_(std::move(model)), begin_(Now()) {}
+
+  int Run() {
+    for (const std::string& kv : o_.caches) {
+      if (!Start(kv == "int8" ? quant::DType::kI8 : quant::DType::kBF16)) return 1;
+      if (o_.check && !Late()) Check(kv);
+      for (const int w : o_.windows) {
+        for (const int batch : o_.batches) {
+          if (Late()) continue;
+          if (o_.time) Time(kv, w, batch);
+          if (o_.phases) Phases(kv, w, batch);
+        }
+      }
+    }
+    return 0;
+  }
+
+ private:
+  bool Late() const { return Now() - begin_ > o_.seconds * 1000; }
+
+  // One stream for each form, on the same new caches.
+  bool Start(quant::DType kv) {
+    good_.assign(o_.forms.size(), true);
+    for (size_t i = 0; i < o_.forms.size(); ++i) {
+      const Status status = i == 0 ? model_->Restart(kv) : model_->AddStream();
+      if (!status.ok()) {
+        std::fprintf(stderr, "%s\n", status.message().c_str());
+        return false;
+      }
+      auto& stream = dynamic_cast<cuda::CudaStream&>(model_->stream());
+      const Result<cuda_kernels::KernelForms> forms = cuda::ParseForms(o_.forms[i]);
+      if (!forms.ok()) {
+        std::fprintf(stderr, "%s\n", forms.status().message().c_str());
+        return false;
+      }
+      stream.SetForms(*forms);
+      stream.SetPlainEdges(o_.plain_edges);
+    }
+    tick_ = 0;
+    return true;
+  }
+
+  static std::vector<SyntheticModel::Row> Rows(int batch, int64_t tick) {
     std::vector<SyntheticModel::Row> rows;
-    for (int slot = 0; slot < batch; ++slot) rows.push_back({slot, *tick});
-    const double begin = Now();
-    model.Tick(rows, encoder, decoder);
-    const Status status = decoder ? model.Tokens(&tokens) : model.stream().Sync();
-    if (!status.ok()) {
-      std::fprintf(stderr, "%s\n", status.message().c_str());
-      std::exit(1);
-    }
-    times.push_back(Now() - begin);
-    const Status synced = model.stream().Sync();
-    if (!synced.ok()) std::exit(1);
+    rows.reserve(static_cast<size_t>(batch));
+    for (int slot = 0; slot < batch; ++slot) rows.push_back({slot, tick});
+    return rows;
   }
-  times.erase(times.begin(), times.begin() + steps / 10);
-  return Percentiles(times);
-}
 
-// Mean times of the phases of a tick, by kind, from marks inside the kernels (block 0): from the end of the phase
-// before to its input being ready, its sums, its end; and the distance to the next phase's start of work.
-void PrintPhases(SyntheticModel& model, int batch, int64_t* tick) {
-  auto& stream = dynamic_cast<cuda::CudaStream&>(model.stream());
-  if (!stream.StartTrace().ok()) return;
-  struct Sum {
-    int count = 0;
-    double whole = 0, input = 0, sums = 0, end = 0, last_start = 0, spread = 0, doubled = 0;
-  };
-  std::map<std::string, Sum> kinds;
-  constexpr int kTicks = 12;
-  constexpr size_t kBlocks = cuda_kernels::kTraceBlocks, kMarks = cuda_kernels::kTraceMarks;
-  for (int i = 0; i < kTicks; ++i) {
-    TimeTicks(model, batch, tick, 1, true, true);
-    const std::vector<unsigned long long> marks = stream.ReadTrace();
-    const std::vector<std::string> lines = stream.DescribeLastRecording();
-    auto at = [&](size_t phase, size_t block, size_t mark) {
-      return static_cast<double>(marks[(phase * kBlocks + block) * kMarks + mark] % 1000000000000ull) / 1000.0;
-    };
-    if (i < 3) continue;
-    // When the wait of a phase is over: its first block's mark.
-    auto begin_of = [&](size_t phase) {
-      double first = 0;
-      for (size_t b = 0; b < kBlocks; ++b) {
-        if (at(phase, b, 1) > 0 && (first == 0 || at(phase, b, 1) < first)) first = at(phase, b, 1);
+  // Ticks one at a time; the clock runs from the first call to the token on the host. Returns false when the GPU
+  // failed.
+  bool TimeTicks(int batch, int steps, bool encoder, bool decoder, std::vector<double>* times) {
+    std::vector<int32_t> tokens;
+    for (int i = 0; i < steps; ++i, ++tick_) {
+      model_->Prepare(Rows(batch, tick_));
+      const double begin = Now();
+      model_->RunPrepared(encoder, decoder);
+      const Status status = decoder ? model_->Tokens(&tokens) : model_->stream().Sync();
+      const double end = Now();
+      const Status synced = model_->stream().Sync();
+      if (!status.ok() || !synced.ok()) {
+        std::fprintf(stderr, "%s\n", (status.ok() ? synced : status).message().c_str());
+        return false;
       }
-      return first;
-    };
-    for (size_t phase = 0; phase + 1 < lines.size(); ++phase) {
-      const double begin = begin_of(phase);
-      double next = begin_of(phase + 1);
-      if (next == 0 && phase + 2 < lines.size())
-        next = begin_of(phase + 2);  // a phase without marks counts to this one
-      if (begin == 0 || next == 0) continue;
-      Sum& s = kinds[lines[phase]];
-      double last_end = 0;
-      double last_start = 0;
-      double input = 0;
-      double sums = 0;
-      double end = 0;
-      int blocks = 0;
-      std::map<int, int> sms;
-      for (size_t b = 0; b < kBlocks; ++b) {
-        if (at(phase, b, 4) == 0) continue;
-        ++blocks;
-        last_end = std::max(last_end, at(phase, b, 4) - begin);
-        last_start = std::max(last_start, at(phase, b, 0) - begin);
-        input += at(phase, b, 2) - at(phase, b, 1);
-        sums += at(phase, b, 3) - at(phase, b, 2);
-        end += at(phase, b, 4) - at(phase, b, 3);
-        ++sms[static_cast<int>(at(phase, b, 5) * 1000 + 0.5)];
+      if (times != nullptr) times->push_back(end - begin);
+    }
+    return true;
+  }
+
+  static double Percentile(std::vector<double> t, double share) {
+    if (t.empty()) return 0;
+    std::sort(t.begin(), t.end());
+    return t[static_cast<size_t>(share * static_cast<double>(t.size() - 1))];
+  }
+
+  // The caches hold real rows for what time allows; then the wanted position.
+  void MoveTo(int w, int batch) {
+    const int steps = o_.steps * 2 * static_cast<int>(o_.forms.size());
+    if (tick_ == 0) TimeTicks(batch, std::min(w, 40), true, true, nullptr);
+    tick_ = std::max<int64_t>(tick_, w - steps);
+  }
+
+  // Forms take turns, so that drift of the machine meets all alike.
+  void Time(const std::string& kv, int w, int batch) {
+    constexpr int kTurns = 3;
+    MoveTo(w, batch);
+    const int64_t from = tick_;
+    std::vector<std::vector<double>> whole(o_.forms.size()), encoder = whole, decoder = whole;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      for (size_t i = 0; i < o_.forms.size(); ++i) {
+        if (!good_[i]) continue;
+        model_->UseStream(i);
+        if (!TimeTicks(batch, 4, true, true, nullptr) ||  // graphs and clocks
+            !TimeTicks(batch, o_.steps / kTurns, true, true, &whole[i]) || !TimeTicks(batch, 2, true, false, nullptr) ||
+            !TimeTicks(batch, o_.steps / kTurns / 4 + 1, true, false, &encoder[i]) ||
+            !TimeTicks(batch, 2, false, true, nullptr) ||
+            !TimeTicks(batch, o_.steps / kTurns / 4 + 1, false, true, &decoder[i])) {
+          std::exit(1);  // the device is lost
+        }
       }
-      if (blocks == 0) continue;
-      ++s.count;
-      s.whole += next - begin;
-      s.input += input / blocks;
-      s.sums += sums / blocks;
-      s.end += end / blocks;
-      s.last_start += last_start;
-      s.spread += last_end;
-      s.doubled += blocks - static_cast<double>(sms.size());
+    }
+    for (size_t i = 0; i < o_.forms.size(); ++i) {
+      if (!good_[i]) continue;
+      fmt::print(
+          "{{\"form\": \"{}\", \"batch\": {}, \"w\": \"{}-{}\", \"weights\": \"{}\", \"kv\": \"{}\", \"step_ms_p50\": "
+          "{:.4f}, "
+          "\"p90\": {:.4f}, \"p99\": {:.4f}, \"encoder_ms\": {:.4f}, \"decoder_ms\": {:.4f}}}\n",
+          o_.forms[i], batch, from, tick_, o_.bf16 ? "bf16" : "int4 g128, head 8w", kv, Percentile(whole[i], 0.5),
+          Percentile(whole[i], 0.9), Percentile(whole[i], 0.99), Percentile(encoder[i], 0.5),
+          Percentile(decoder[i], 0.5));
+    }
+    std::fflush(stdout);
+  }
+
+  void Phases(const std::string& kv, int w, int batch) {
+    MoveTo(w, batch);
+    for (size_t i = 0; i < o_.forms.size(); ++i) {
+      if (!good_[i] || Late()) continue;
+      model_->UseStream(i);
+      fmt::print("phases of form {}, batch {}, w {}, kv {}\n", o_.forms[i], batch, tick_, kv);
+      PrintPhases(*model_, [&] { TimeTicks(batch, 1, true, true, nullptr); });
     }
   }
-  for (const auto& [line, s] : kinds) {
-    std::fprintf(stderr,
-                 "%3d x %6.2f us (mean input %5.2f sums %5.2f end %5.2f; last start %6.2f, last end %6.2f, blocks "
-                 "beside another %4.1f) %s\n",
-                 s.count / (kTicks - 3), s.whole / s.count, s.input / s.count, s.sums / s.count, s.end / s.count,
-                 s.last_start / s.count, s.spread / s.count, s.doubled / s.count, line.c_str());
+
+  // Hidden rows and tokens of ticks from `first` for these sessions from cleared state.
+  bool Record(int batch, int64_t first, std::vector<float>* hidden, std::vector<int32_t>* tokens) {
+    constexpr int kCheckTicks = 3;
+    for (int slot = 0; slot < batch; ++slot) model_->state().Clear(slot);
+    tick_ = first;
+    std::vector<int32_t> t;
+    std::vector<float> h;
+    for (int i = 0; i < kCheckTicks; ++i) {
+      if (!TimeTicks(batch, 1, true, true, nullptr) || !model_->Tokens(&t).ok() || !model_->Hidden(batch, &h).ok())
+        return false;
+      hidden->insert(hidden->end(), h.begin(), h.end());
+      tokens->insert(tokens->end(), t.begin(), t.end());
+    }
+    return true;
   }
-}
+
+  void Check(const std::string& kv) {
+    struct Recorded {
+      std::vector<float> hidden;
+      std::vector<int32_t> tokens;
+    };
+    const int most = *std::max_element(o_.batches.begin(), o_.batches.end());
+    std::vector<int> batches;
+    for (const int batch : {1, 4, 16, 64})
+      if (batch <= most) batches.push_back(batch);
+    const auto dim = static_cast<size_t>(model_->config().decoder.dim);
+    std::vector<Recorded> reference;
+    for (size_t i = 0; i < o_.forms.size(); ++i) {
+      model_->UseStream(i);
+      std::vector<Recorded> all;
+      bool finite = true;
+      bool batch_is_alone = true;
+      for (const int batch : batches) {
+        Recorded r;
+        if (!Record(batch, 0, &r.hidden, &r.tokens)) {
+          fmt::print("{{\"check\": \"{}\", \"kv\": \"{}\", \"failed\": true}}\n", o_.forms[i], kv);
+          std::fflush(stdout);
+          std::exit(1);
+        }
+        for (const float v : r.hidden) finite = finite && std::isfinite(v);
+        // Session 0 of every batch is the session alone.
+        if (!all.empty()) {
+          for (size_t tick = 0; tick < all[0].tokens.size(); ++tick)
+            batch_is_alone = batch_is_alone && std::memcmp(&r.hidden[tick * dim * static_cast<size_t>(batch)],
+                                                           &all[0].hidden[tick * dim], dim * sizeof(float)) == 0;
+        }
+        all.push_back(std::move(r));
+      }
+      if (i == 0) reference = all;
+      double error = 0;
+      double norm = 0;
+      size_t same = 0;
+      size_t count = 0;
+      for (size_t b = 0; b < all.size(); ++b) {
+        for (size_t k = 0; k < all[b].hidden.size(); ++k) {
+          const double d = static_cast<double>(all[b].hidden[k]) - static_cast<double>(reference[b].hidden[k]);
+          error += d * d;
+          norm += static_cast<double>(reference[b].hidden[k]) * static_cast<double>(reference[b].hidden[k]);
+        }
+        for (size_t k = 0; k < all[b].tokens.size(); ++k) same += all[b].tokens[k] == reference[b].tokens[k] ? 1 : 0;
+        count += all[b].tokens.size();
+      }
+      const double relative = std::sqrt(error / std::max(norm, 1e-30));
+      good_[i] = finite && batch_is_alone && relative < 0.1;
+      fmt::print(
+          "{{\"check\": \"{}\", \"kv\": \"{}\", \"good\": {}, \"finite\": {}, \"batch_is_alone\": {}, "
+          "\"relative_error_to_first\": {:.3e}, \"same_tokens\": \"{}/{}\"}}\n",
+          o_.forms[i], kv, static_cast<bool>(good_[i]), finite, batch_is_alone, relative, same, count);
+      std::fflush(stdout);
+    }
+    tick_ = 0;
+  }
+
+  Options o_;
+  std::unique_ptr<SyntheticModel> model_;
+  double begin_;
+  int64_t tick_ = 0;
+  std::vector<bool> good_;
+};
 
 int Main(int argc, char** argv) {
-  const std::vector<int> batches = Numbers(argc > 2 ? argv[2] : "1");
-  const std::vector<int> windows = Numbers(argc > 3 ? argv[3] : "1000");
-  const bool bf16 = argc > 4 && std::strcmp(argv[4], "bf16") == 0;
-  const bool int8 = argc > 5 && std::strcmp(argv[5], "int8") == 0;
-  const int steps = argc > 6 ? std::atoi(argv[6]) : 300;
-  const bool phases = argc > 7;
-  auto device = backend::OpenDevice(argc > 1 ? argv[1] : "cuda", {});
+  Options o;
+  if (!Parse(argc, argv, &o)) {
+    std::fputs(kUsage, stderr);
+    return 2;
+  }
+  auto device = backend::OpenDevice("cuda", {});
   if (!device.ok()) {
     std::printf("{\"skipped\": \"%s\"}\n", device.status().message().c_str());
     return 0;
   }
   SyntheticConfig config;
-  const int most = *std::max_element(batches.begin(), batches.end());
+  const int most = *std::max_element(o.batches.begin(), o.batches.end());
   config.max_sessions = most;
   config.max_encoder_rows = 4 * most;
   config.max_decoder_rows = most;
-  if (int8) config.kv = quant::DType::kI8;
-  if (bf16)
+  if (o.bf16)
     config.linear = config.head = quant::Format{.kind = quant::FormatKind::kFloat, .dtype = quant::DType::kBF16};
   const double load_begin = Now();
   auto made = SyntheticModel::Create(**device, config);
@@ -157,34 +322,14 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", made.status().message().c_str());
     return 1;
   }
-  SyntheticModel& model = **made;
-  dynamic_cast<cuda::CudaStream&>(model.stream()).SetPlainEdges(argc > 8);
-  const SyntheticBytes& bytes = model.bytes();
+  const SyntheticBytes& bytes = (*made)->bytes();
   fmt::print(
       "{{\"device\": \"{}\", \"load_s\": {:.2f}, \"encoder_MB\": {:.1f}, \"decoder_MB\": {:.1f}, \"head_MB\": "
       "{:.1f}}}\n",
       (*device)->info().description, (Now() - load_begin) / 1000, static_cast<double>(bytes.encoder_weights) / 1e6,
       static_cast<double>(bytes.decoder_weights) / 1e6, static_cast<double>(bytes.head_weights) / 1e6);
-  for (const int w : windows) {
-    for (const int batch : batches) {
-      int64_t tick = 0;
-      // Fill what time allows with real rows, then move on to the wanted position.
-      TimeTicks(model, batch, &tick, std::min(w, 100), true, true);
-      tick = std::max<int64_t>(tick, w - steps);
-      const Times whole = TimeTicks(model, batch, &tick, steps, true, true);
-      if (phases) PrintPhases(model, batch, &tick);
-      const Times encoder = TimeTicks(model, batch, &tick, steps / 3, true, false);
-      const Times decoder = TimeTicks(model, batch, &tick, steps / 3, false, true);
-      fmt::print(
-          "{{\"batch\": {}, \"w\": {}, \"weights\": \"{}\", \"kv\": \"{}\", \"step_ms_p50\": {:.4f}, \"p90\": {:.4f}, "
-          "\"p99\": {:.4f}, "
-          "\"encoder_ms\": {:.4f}, \"decoder_ms\": {:.4f}}}\n",
-          batch, w, bf16 ? "bf16" : "int4 g128, head 8w", int8 ? "int8" : "bf16", whole.p50, whole.p90, whole.p99,
-          encoder.p50, decoder.p50);
-      std::fflush(stdout);
-    }
-  }
-  return 0;
+  std::fflush(stdout);
+  return Bench(o, *std::move(made)).Run();
 }
 
 }  // namespace

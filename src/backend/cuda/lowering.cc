@@ -36,6 +36,8 @@ class Lowering {
  public:
   Lowering(const LoweringContext& context, LoweringNeeds* needs) : c_(context), needs_(needs) {}
 
+  void SetNext(const Op* next) { next_ = next; }
+
   std::vector<Phase> Take() {
     GivePlaces();
     LookAhead();
@@ -116,7 +118,9 @@ class Lowering {
     p.out_stride = a.out.stride;
     p.heads = a.shape.heads;
     p.window = c_.windows[static_cast<size_t>(a.plan)];
-    p.own_rows = plan.long_call ? 1 : 0;
+    p.own_rows = plan.long_call ? cuda_kernels::kOwnBeside : cuda_kernels::kOwnInRing;
+    if (quantize_in_attention_) p.own_rows = cuda_kernels::kOwnToQuantize;
+    quantize_in_attention_ = false;
     const bool int8 = p.cache.scale != nullptr;
     if (plan.long_call && int8) {
       NeedOwn(plan.rows, a.shape);
@@ -132,7 +136,7 @@ class Lowering {
     p.tiles = plan.tiles;
     p.softmax_scale_log2 = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(a.shape.head_dim)));
     phase.plan = cuda_kernels::PlanAttention(a.shape.heads, a.shape.kv_heads, a.shape.head_dim, int8, plan.tiles,
-                                             plan.most_tile_rows, c_.sm_count, c_.shared_limit, c_.clusters);
+                                             plan.most_tile_rows, c_.sm_count, c_.shared_limit, c_.clusters, c_.forms);
     needs_->workspace_floats = std::max(needs_->workspace_floats, phase.plan.workspace_floats);
     needs_->counters = std::max<int64_t>(needs_->counters, phase.plan.counters);
     p.workspace = c_.workspace;
@@ -182,7 +186,10 @@ class Lowering {
     OutputRef out = Output(a.qkv, OutputKind::kStore);
     // Half-split pairs lie in different tiles, and an int8 row needs the maximum over its head: both take their own
     // phase.
-    if (a.pairing == backend::RopePairing::kAdjacent && cache.scale == nullptr && a.qkv.stride % 2 == 0) {
+    // The second form of attention makes int8 rows of its own call itself.
+    const bool bf16_or_later =
+        cache.scale == nullptr || (c_.forms.columns && !plan.long_call && AttentionFollows(a.plan, a.layer));
+    if (a.pairing == backend::RopePairing::kAdjacent && bf16_or_later && a.qkv.stride % 2 == 0) {
       out.kind = OutputKind::kQkv;
       out.heads = a.shape.heads;
       out.cos = plan.cos;
@@ -190,7 +197,8 @@ class Lowering {
       out.row_slot = plan.slot;
       out.row_index = plan.index;
       out.cache = cache;
-      out.store_cache = plan.long_call ? 0 : 1;
+      out.store_cache = plan.long_call || cache.scale != nullptr ? 0 : 1;
+      quantize_in_attention_ = cache.scale != nullptr;
       PushLinear(weight, in, out, plan.rows);
       return;
     }
@@ -255,6 +263,12 @@ class Lowering {
     in.stride = x.stride;
     in.aligned = x.cols % 8 == 0 && x.stride % 8 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0 ? 1 : 0;
     return in;
+  }
+  bool AttentionFollows(PlanId plan, int layer) const {
+    if (next_ == nullptr) return false;
+    if (const auto* o = std::get_if<backend::AttentionOutputArgs>(next_)) return o->plan == plan && o->layer == layer;
+    const auto* w = std::get_if<backend::WindowAttentionArgs>(next_);
+    return w != nullptr && w->plan == plan && w->layer == layer;
   }
   // Rows beyond the plan have no delay.
   int64_t NormRows(const View& x, const View& scales) const {
@@ -328,6 +342,10 @@ class Lowering {
       if (auto* a = std::get_if<AttentionPhase>(&phases_[i].body)) a->params.prefetch = prefetch;
     }
   }
+  unsigned long long* Trace() const {  // of the next phase
+    if (c_.trace == nullptr) return nullptr;
+    return c_.trace + phases_.size() * cuda_kernels::kTraceMarks * cuda_kernels::kTraceBlocks;
+  }
   // A phase without rows has nothing to launch.
   static int64_t RowsOf(const LinearPhase& p) { return p.params.rows; }
   static int64_t RowsOf(const AttentionPhase& p) { return p.params.tiles; }
@@ -339,8 +357,9 @@ class Lowering {
   void Push(Body body) {
     if (RowsOf(body) == 0) return;
     if constexpr (std::is_same_v<Body, LinearPhase> || std::is_same_v<Body, AttentionPhase>) {
-      if (c_.trace != nullptr)
-        body.params.trace = c_.trace + phases_.size() * cuda_kernels::kTraceMarks * cuda_kernels::kTraceBlocks;
+      body.params.trace = Trace();
+    } else if constexpr (std::is_same_v<Body, cuda_kernels::IngestParams>) {
+      body.trace = Trace();
     }
     phases_.push_back({std::move(body)});
   }
@@ -383,8 +402,8 @@ class Lowering {
     p.input = in;
     p.output = out;
     p.rows = Int(rows);
-    phase.plan = cuda_kernels::PlanLinear(p, c_.sm_count, c_.shared_limit);
-    if (phase.plan.kernel == cuda_kernels::LinearKernel::kTall) {
+    phase.plan = cuda_kernels::PlanLinear(p, c_.sm_count, c_.shared_limit, c_.forms);
+    if (phase.plan.kernel != cuda_kernels::LinearKernel::kSmall) {
       MakeTallInput(&p);
     } else if (in.kind == InputKind::kNorm && !in.aligned) {
       Ingest(&p);
@@ -395,7 +414,7 @@ class Lowering {
     p.split_counter = c_.counters;
     Push(phase);
   }
-  // The tall kernel reads bf16 rows of whole units; whatever else an input is takes a phase of its own.
+  // The kernels of more rows read bf16 rows of whole units; whatever else an input is takes a phase of its own.
   void MakeTallInput(LinearParams* p) {
     const InputRef& in = p->input;
     const int padded = p->weight.units * cuda_kernels::kUnitCols;
@@ -422,6 +441,8 @@ class Lowering {
   }
 
   const LoweringContext& c_;
+  const Op* next_ = nullptr;
+  bool quantize_in_attention_ = false;  // the attention that comes next
   LoweringNeeds* needs_;
   std::vector<Phase> phases_;
 };
@@ -450,17 +471,21 @@ const char* FormatText(cuda_kernels::WeightFormat format) {
 }
 
 std::string DescribeLinear(const LinearPhase& phase) {
+  constexpr const char* kKernels[] = {"small", "tall", "wide"};
   constexpr const char* kInputs[] = {"plain", "norm", "conv"};
   constexpr const char* kOutputs[] = {"store", "gelu", "add", "swiglu", "qkv", "head"};
   const LinearParams& p = phase.params;
   const cuda_kernels::LinearPlan& plan = phase.plan;
-  std::string text = fmt::format("linear {} {}x{} {} rows {} {}->{}",
-                                 plan.kernel == cuda_kernels::LinearKernel::kSmall ? "small" : "tall", p.weight.rows,
-                                 p.weight.cols, FormatText(p.weight.format), p.rows,
+  std::string text = fmt::format("linear {} {}x{} {} rows {} {}->{}", kKernels[static_cast<int>(plan.kernel)],
+                                 p.weight.rows, p.weight.cols, FormatText(p.weight.format), p.rows,
                                  kInputs[static_cast<int>(p.input.kind)], kOutputs[static_cast<int>(p.output.kind)]);
   if (plan.kernel == cuda_kernels::LinearKernel::kSmall) {
     return text + fmt::format(" blocks {} tiles {} batch {} slots {} shared {}", plan.blocks, plan.tiles_per_block,
                               plan.batch_tiles, plan.slots, plan.shared_bytes);
+  }
+  if (plan.kernel == cuda_kernels::LinearKernel::kWide) {
+    return text + fmt::format(" blocks {} warps {} items {} groups {} columns {} shared {}", plan.blocks,
+                              plan.tiles_per_block, plan.wide.items, plan.wide.groups, plan.columns, plan.shared_bytes);
   }
   return text + fmt::format(" blocks {}x{} split {} columns {} stages {} shared {}", plan.blocks, plan.row_blocks,
                             plan.split, plan.columns, plan.slots, plan.shared_bytes);
@@ -470,7 +495,10 @@ std::string DescribeLinear(const LinearPhase& phase) {
 
 std::vector<Phase> Lower(const std::vector<Op>& ops, const LoweringContext& context, LoweringNeeds* needs) {
   Lowering lowering(context, needs);
-  for (const Op& op : ops) std::visit(lowering, op);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    lowering.SetNext(i + 1 < ops.size() ? &ops[i + 1] : nullptr);
+    std::visit(lowering, ops[i]);
+  }
   return lowering.Take();
 }
 
@@ -480,9 +508,9 @@ std::string Describe(const Phase& phase) {
           [](const LinearPhase& l) { return DescribeLinear(l); },
           [](const AttentionPhase& a) {
             return fmt::format(
-                "attention heads {}/{} x{} window {} tiles {} blocks {}{} splits {} stages {} shared {}{}",
-                a.params.heads, a.params.cache.kv_heads, a.params.cache.head_dim, a.params.window, a.params.tiles,
-                a.params.cache.kv_heads * a.plan.blocks_per_tile,
+                "attention{} heads {}/{} x{} window {} tiles {} blocks {}{} splits {} stages {} shared {}{}",
+                a.plan.q8 > 0 ? " columns" : "", a.params.heads, a.params.cache.kv_heads, a.params.cache.head_dim,
+                a.params.window, a.params.tiles, a.params.cache.kv_heads * a.plan.blocks_per_tile,
                 a.plan.cluster ? fmt::format(" in clusters of {}", a.plan.blocks_per_tile) : "", a.plan.splits,
                 a.plan.stages, a.plan.shared_bytes, a.params.own_rows ? " own rows" : "");
           },

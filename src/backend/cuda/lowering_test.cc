@@ -25,6 +25,7 @@ struct Stack {
   int64_t dim, hidden, window;
 };
 constexpr Stack kEncoder{PlanId::kEncoder, 32, 32, 32, 64, 1280, 5120, 750};
+constexpr cuda_kernels::KernelForms kAllForms{.wide = true, .columns = true, .lean = true};
 constexpr Stack kDecoder{PlanId::kDecoder, 26, 32, 8, 128, 3072, 9216, 8192};
 
 class LoweringTest : public testing::Test {
@@ -187,6 +188,57 @@ TEST_F(LoweringTest, TheLiveTickOfOneSessionHasAtMost300PhasesAsInTheGoldenTable
   EXPECT_EQ(Table(phases), golden.str());
 }
 
+TEST_F(LoweringTest, OtherFormsOf64SessionsAreAsInTheirGoldenTable) {
+  context_.forms = kAllForms;
+  EmitTick(64);
+  std::ifstream file(VOXRT_SOURCE_DIR "/src/backend/cuda/testdata/live_tick_64_h200.txt");
+  std::stringstream golden;
+  golden << file.rdbuf();
+  EXPECT_EQ(Table(Lower(ops_, context_, &needs_)), golden.str());
+}
+
+TEST_F(LoweringTest, Int8CachesTakeNoMorePhasesWhereAttentionMakesThem) {
+  context_.forms = kAllForms;
+  context_.cache = [](PlanId id, int) {
+    const Stack& stack = id == PlanId::kEncoder ? kEncoder : kDecoder;
+    cuda_kernels::CacheRef ref;
+    ref.kv_heads = stack.kv_heads;
+    ref.head_dim = stack.head_dim;
+    ref.capacity = 8256;
+    ref.scale = reinterpret_cast<float*>(0x1000);
+    return ref;
+  };
+  EmitTick(1);
+  const std::vector<Phase> phases = Lower(ops_, context_, &needs_);
+  EXPECT_LE(phases.size(), 300u);
+  for (const Phase& phase : phases) {
+    if (const auto* a = std::get_if<AttentionPhase>(&phase.body)) {
+      EXPECT_EQ(a->params.own_rows, cuda_kernels::kOwnToQuantize);
+    }
+    if (const auto* l = std::get_if<LinearPhase>(&phase.body)) {
+      EXPECT_EQ(l->params.output.store_cache, 0);
+    }
+  }
+  // A tap between the two, or an attention alone, finds its rows in the ring.
+  ops_.clear();
+  const View qkv = Dense(1, 48 * 128, DType::kBF16);
+  ops_.push_back(backend::AttentionInputArgs{.plan = PlanId::kDecoder,
+                                             .layer = 0,
+                                             .shape = {32, 8, 128},
+                                             .x = Dense(1, 3072, DType::kF32),
+                                             .gain = Dense(1, 3072, DType::kF32),
+                                             .qkv_weight = Weight(LinearRole::kQkv, 48 * 128, 3072),
+                                             .normed = {},
+                                             .qkv = qkv});
+  ops_.push_back(TapOp{.name = "qkv", .view = qkv});
+  ops_.push_back(backend::WindowAttentionArgs{
+      .plan = PlanId::kDecoder, .layer = 0, .shape = {32, 8, 128}, .qkv = qkv, .out = Dense(1, 4096, DType::kBF16)});
+  const std::vector<Phase> apart = Lower(ops_, context_, &needs_);
+  ASSERT_EQ(apart.size(), 4u);
+  EXPECT_NE(std::get_if<cuda_kernels::RopeParams>(&apart[1].body), nullptr);
+  EXPECT_EQ(std::get<AttentionPhase>(apart[3].body).params.own_rows, cuda_kernels::kOwnInRing);
+}
+
 TEST_F(LoweringTest, PhasesOfOneSessionTakeSmallAndLargePlacesInTurn) {
   static_assert(cuda_kernels::kSmallPhaseBytes + cuda_kernels::kLargePhaseBytes + 2560 <= 228 * 1024);
   static_assert(2 * cuda_kernels::kLargePhaseBytes > 228 * 1024);
@@ -211,12 +263,13 @@ TEST_F(LoweringTest, PhasesOfOneSessionTakeSmallAndLargePlacesInTurn) {
 }
 
 TEST_F(LoweringTest, EveryBatchFitsTheDeviceAndAsksForItsScratch) {
-  for (const int64_t sessions : {2, 3, 16, 64, 512}) {
+  for (const int64_t sessions : {2, 3, 16, 64, 512, -2, -16, -64}) {
     for (const int limit : {98 * 1024, 162 * 1024, 226 * 1024}) {
       ops_.clear();
+      context_.forms = sessions < 0 ? kAllForms : cuda_kernels::KernelForms{};
       context_.shared_limit = limit;
       needs_ = {};
-      EmitTick(sessions);
+      EmitTick(std::abs(sessions));
       for (const Phase& phase : Lower(ops_, context_, &needs_)) {
         if (const auto* l = std::get_if<LinearPhase>(&phase.body)) {
           EXPECT_LE(l->plan.shared_bytes, limit) << Describe(phase);

@@ -27,6 +27,28 @@ constexpr int64_t kMostHeadRows = 4096;
 
 }  // namespace
 
+Result<cuda_kernels::KernelForms> ParseForms(std::string_view text) {
+  cuda_kernels::KernelForms forms;
+  if (text == "default") return forms;
+  forms = {.wide = false, .columns = false, .lean = false};
+  while (!text.empty() && text != "old") {
+    const std::string_view name = text.substr(0, text.find('+'));
+    if (name == "wide") {
+      forms.wide = true;
+    } else if (name == "columns") {
+      forms.columns = true;
+    } else if (name == "lean") {
+      forms.lean = true;
+    } else {
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("no form of kernels is called '{}': choose default, old, or of wide+columns+lean", name));
+    }
+    text.remove_prefix(std::min(text.size(), name.size() + 1));
+  }
+  return forms;
+}
+
 UploadRing::~UploadRing() {
   for (cudaEvent_t event : done_) {
     if (event != nullptr) static_cast<void>(cudaEventDestroy(event));
@@ -145,7 +167,7 @@ void CudaStream::NoteShapes(const std::vector<Op>& ops) {
     const auto id = static_cast<KvId>(plan);
     positions_[static_cast<size_t>(plan)] = cuda_kernels::AttentionTilePositions(
         shape.heads, shape.kv_heads, shape.head_dim, state_ != nullptr && state_->kv(id).dtype == DType::kI8,
-        device_.shared_limit());
+        device_.shared_limit(), forms_);
   };
   for (const Op& op : ops) {
     if (const auto* a = std::get_if<backend::WindowAttentionArgs>(&op)) note(a->plan, a->shape);
@@ -205,6 +227,7 @@ LoweringContext CudaStream::MakeContext() {
   LoweringContext c = scratch_pointers_;
   c.sm_count = device_.sm_count();
   c.shared_limit = device_.shared_limit();
+  c.forms = forms_;
   c.clusters = false;  // a cluster takes places on SMs that the phases before and after need (kernels/shapes.h)
   auto* counters = small_.as<uint32_t>();
   c.conv_counters = counters;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/kernels/attention.cuh"
+#include "backend/cuda/kernels/attention_columns.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/shapes.h"
 
@@ -14,6 +15,12 @@ cudaError_t LaunchInstance(const AttentionParams& p, const AttentionPlan& plan, 
   const int blocks = p.cache.kv_heads * plan.blocks_per_tile * p.tiles;
   const dim3 grid(static_cast<unsigned>(plan.cluster ? blocks : std::max(blocks, context.sm_count)));
   const int cluster = plan.cluster ? plan.blocks_per_tile : 1;
+  if (plan.q8 == 1)
+    return Launch(AttentionColumnsKernel<kHeadDim, kInt8, 1>, p, grid, kAttentionWarps * 32, plan.shared_bytes,
+                  context);
+  if (plan.q8 == 2)
+    return Launch(AttentionColumnsKernel<kHeadDim, kInt8, 2>, p, grid, kAttentionWarps * 32, plan.shared_bytes,
+                  context);
   constexpr int kDeep = AttentionStages(kHeadDim, true), kShallow = AttentionStages(kHeadDim, false);
   if (plan.stages == kDeep)
     return Launch(AttentionKernel<kHeadDim, kInt8, kDeep>, p, grid, kAttentionWarps * 32, plan.shared_bytes, context,

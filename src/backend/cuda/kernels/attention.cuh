@@ -19,8 +19,6 @@
 
 namespace voxrt::cuda_kernels {
 
-inline constexpr int kKeyBlock = 16;
-
 struct AttentionLayout {  // byte offsets in shared memory
   int stage, tile, warp, q, partial, inbox, total;
 };
@@ -61,7 +59,7 @@ __device__ __forceinline__ Merged Merge(const float* m, const float* v, int coun
 
 template <int kHeadDim, bool kInt8, int kStages>
 __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const __grid_constant__ AttentionParams p) {
-  extern __shared__ __align__(128) char smem[];
+  VOXRT_DYNAMIC_SHARED(smem);
   constexpr int kAttentionThreads = kAttentionWarps * 32, kAtOnce = AttentionSplitsAtOnce(kHeadDim),
                 kSplitWarps = kAttentionWarps / kAtOnce;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;

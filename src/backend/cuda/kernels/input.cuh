@@ -10,7 +10,9 @@ namespace voxrt::cuda_kernels {
 
 inline constexpr int kNormParts = 16;
 
-__device__ __forceinline__ int NormPartCols(int cols) { return ((cols + kNormParts * 4 - 1) / (kNormParts * 4)) * 4; }
+__host__ __device__ constexpr int NormPartCols(int cols) {
+  return ((cols + kNormParts * 4 - 1) / (kNormParts * 4)) * 4;
+}
 
 __device__ __forceinline__ float WarpSum(float v) {
 #pragma unroll

@@ -17,6 +17,66 @@ namespace voxrt::cuda_kernels {
 
 static_assert(kNormParts == kSmallWarps, "each warp sums one part of a norm");
 
+// What an instance is made for: anything, or one kind of phase alone. Less code to fetch and fewer choices where the
+// time of a phase is that of one pass through its code.
+enum class SmallUse : int32_t { kAny, kNormQkv, kNormSwiGlu, kNormHead, kPlainAdd };
+constexpr bool IsNorm(SmallUse use) {
+  return use == SmallUse::kNormQkv || use == SmallUse::kNormSwiGlu || use == SmallUse::kNormHead;
+}
+constexpr OutputKind OutputOf(SmallUse use) {
+  return use == SmallUse::kNormQkv      ? OutputKind::kQkv
+         : use == SmallUse::kNormSwiGlu ? OutputKind::kSwiGlu
+         : use == SmallUse::kNormHead   ? OutputKind::kHead
+                                        : OutputKind::kAddTo;
+}
+// Whether the rows of a norm stay in registers between the sum and its use.
+__host__ __device__ constexpr bool NormFitsRegisters(int cols, int rows) {
+  const int steps = (NormPartCols(cols) / 4 + 31) / 32;
+  return steps <= 2 && rows * steps <= 4;
+}
+// Whether a phase may run on the instance for `use`.
+inline bool FitsUse(const LinearParams& p, SmallUse use) {
+  const InputRef& in = p.input;
+  if (IsNorm(use) && !NormFitsRegisters(p.weight.cols, p.rows)) return false;
+  switch (use) {
+    case SmallUse::kAny:
+      return true;
+    case SmallUse::kNormQkv:
+      return in.kind == InputKind::kNorm && p.output.kind == OutputKind::kQkv;
+    case SmallUse::kNormSwiGlu:
+      return in.kind == InputKind::kNorm && p.output.kind == OutputKind::kSwiGlu;
+    case SmallUse::kNormHead:
+      return in.kind == InputKind::kNorm && p.output.kind == OutputKind::kHead;
+    case SmallUse::kPlainAdd:
+      return in.kind == InputKind::kPlain && in.aligned && in.element == Element::kBf16 &&
+             p.output.kind == OutputKind::kAddTo;
+  }
+  return false;
+}
+
+// The gain of this thread's columns, and the delay scales of a single row: constants, read before the wait.
+struct NormConstants {
+  float4 gain[2], delay[2];
+};
+__device__ __forceinline__ NormConstants LoadNormConstants(const LinearParams& p, int warp, int lane) {
+  const InputRef& in = p.input;
+  const int cols = p.weight.cols, part_cols = NormPartCols(cols);
+  const int begin = warp * part_cols, end = min(begin + part_cols, cols);
+  const float* const delay =
+      in.scales && p.rows == 1 ? in.scales + static_cast<int64_t>(in.scale_row[0]) * cols : nullptr;
+  NormConstants c;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int col = begin + (lane + i * 32) * 4;
+    c.gain[i] = {0.0f, 0.0f, 0.0f, 0.0f}, c.delay[i] = {1.0f, 1.0f, 1.0f, 1.0f};
+    if (col < end) {
+      c.gain[i] = __ldg(reinterpret_cast<const float4*>(in.gain + col));
+      if (delay) c.delay[i] = __ldg(reinterpret_cast<const float4*>(delay + col));
+    }
+  }
+  return c;
+}
+
 // Gain and delay scales are constants: on their way to L2 before the wait.
 __device__ __forceinline__ void PrefetchNormConstants(const LinearParams& p, int thread) {
   const InputRef& in = p.input;
@@ -30,13 +90,14 @@ __device__ __forceinline__ void PrefetchNormConstants(const LinearParams& p, int
 }
 
 // Normalised rows as bf16 at x. Up to four vectors of a thread stay in registers between the sum and its use.
-__device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_stride, float* parts, int warp,
-                                          int lane) {
+template <bool kConstantsRead>
+__device__ __forceinline__ void StageNorm(const LinearParams& p, const NormConstants& constants, char* x, int x_stride,
+                                          float* parts, int warp, int lane) {
   const InputRef& in = p.input;
   const int cols = p.weight.cols, rows = p.rows;
   const int part_cols = NormPartCols(cols), begin = warp * part_cols, end = min(begin + part_cols, cols);
   const int steps = (part_cols / 4 + 31) / 32;
-  const bool cached = steps <= 2 && rows * steps <= 4;
+  const bool cached = kConstantsRead || NormFitsRegisters(cols, rows);
   float4 cache[4], gain0{}, gain1{};
   if (cached) {
 #pragma unroll
@@ -52,7 +113,11 @@ __device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_
     for (int i = 0; i < 2; ++i) {
       const int col = begin + (lane + i * 32) * 4;
       gain[i] = {0.0f, 0.0f, 0.0f, 0.0f};
-      if (i < steps && col < end) gain[i] = __ldg(reinterpret_cast<const float4*>(in.gain + col));
+      if (kConstantsRead) {
+        gain[i] = constants.gain[i];
+      } else if (i < steps && col < end) {
+        gain[i] = __ldg(reinterpret_cast<const float4*>(in.gain + col));
+      }
     }
     gain0 = gain[0], gain1 = gain[1];
     float sum[4];
@@ -101,7 +166,9 @@ __device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_
       const int row = steps == 1 ? i : i / 2, step = steps == 1 ? 0 : i % 2, col = begin + (lane + step * 32) * 4;
       if (row >= rows) break;
       const float scale = __shfl_sync(0xffffffffu, my_scale, row);
-      if (col < end) store(row, col, cache[i], scale, step == 0 ? gain0 : gain1, delay_of(row, col));
+      if (col < end)
+        store(row, col, cache[i], scale, step == 0 ? gain0 : gain1,
+              kConstantsRead && rows == 1 ? (step == 0 ? constants.delay[0] : constants.delay[1]) : delay_of(row, col));
     }
   } else {
     for (int row = 0; row < rows; ++row) {
@@ -116,15 +183,18 @@ __device__ __forceinline__ void StageNorm(const LinearParams& p, char* x, int x_
 }
 
 // Stages rows of x as bf16 at `x`; inputs beyond cols are zero.
-__device__ __forceinline__ void StageInput(const LinearParams& p, char* x, int x_stride, float* parts, int thread) {
+template <SmallUse kUse>
+__device__ __forceinline__ void StageInput(const LinearParams& p, const NormConstants& constants, char* x, int x_stride,
+                                           float* parts, int thread) {
   const InputRef& in = p.input;
   const int cols = p.weight.cols, padded = p.weight.units * kUnitCols, rows = p.rows;
-  if (in.kind == InputKind::kNorm) {
-    StageNorm(p, x, x_stride, parts, thread / 32, thread % 32);
+  constexpr bool kPlain = kUse == SmallUse::kPlainAdd;
+  if (IsNorm(kUse) || (!kPlain && in.kind == InputKind::kNorm)) {
+    StageNorm<IsNorm(kUse)>(p, constants, x, x_stride, parts, thread / 32, thread % 32);
     for (int row = 0; row < rows; ++row)
       for (int col = cols + thread; col < padded; col += kSmallThreads)
         *reinterpret_cast<uint16_t*>(x + row * x_stride + col * 2) = 0;
-  } else if (in.aligned && in.kind == InputKind::kPlain && in.element == Element::kBf16) {
+  } else if (kPlain || (in.aligned && in.kind == InputKind::kPlain && in.element == Element::kBf16)) {
     // Straight to shared memory. Waiting for all copies also waits for the ring, which began long before.
     for (int row = 0; row < rows; ++row) {
       const char* const from = static_cast<const char*>(in.data) + InputRow(in, row) * in.stride * 2;
@@ -167,11 +237,13 @@ __device__ __forceinline__ void StageInput(const LinearParams& p, char* x, int x
   }
 }
 
-template <WeightFormat kFormat, int kSlots>
+template <WeightFormat kFormat, int kSlots, SmallUse kUse = SmallUse::kAny>
 __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __grid_constant__ LinearParams p) {
-  extern __shared__ __align__(128) char smem[];
+  VOXRT_DYNAMIC_SHARED(smem);
   constexpr int kUnit = UnitBytes(kFormat);
   const SmallPlan& l = p.small;
+  constexpr bool kAny = kUse == SmallUse::kAny;
+  const OutputKind output_kind = kAny ? p.output.kind : OutputOf(kUse);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int units = p.weight.units, slice_units = l.slice_units, slices = l.slices;
   const int first_tile = blockIdx.x * l.block_tiles + min(static_cast<int>(blockIdx.x), l.block_tiles_rest);
@@ -220,7 +292,9 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
   PrefetchShare(p.prefetch);
   // Constants of prologue and epilogue.
   if (thread < 4) reinterpret_cast<uint32_t*>(smem + l.x)[thread] = 0;
-  PrefetchNormConstants(p, thread);
+  if (kAny) PrefetchNormConstants(p, thread);
+  NormConstants constants{};
+  if constexpr (IsNorm(kUse)) constants = LoadNormConstants(p, warp, lane);
   float* const bias = reinterpret_cast<float*>(smem + l.bias);
   if (p.weight.bias)
     for (int i = thread; i < tiles * kTileRows; i += kSmallThreads)
@@ -228,7 +302,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
   float* const rope = reinterpret_cast<float*>(smem + l.rope);
   int64_t* const cache_token = reinterpret_cast<int64_t*>(smem + l.token);
   const int half = p.output.cache.head_dim / 2;
-  if (p.output.kind == OutputKind::kQkv) {
+  if (output_kind == OutputKind::kQkv) {
     for (int row = 0; row < p.rows; ++row)
       for (int d = thread; d < half; d += kSmallThreads) {
         rope[row * 2 * half + d] = __ldg(p.output.cos + row * half + d);
@@ -246,17 +320,17 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
   // The first residual pair of this thread travels while the sums are made.
   float residual[2] = {0.0f, 0.0f};
   const int residual_n = first_tile * kTileRows + 2 * pair_of_thread;
-  const bool has_residual = p.output.kind == OutputKind::kAddTo && pair_of_thread < min(p.batch_tiles, tiles) * 8 &&
+  const bool has_residual = output_kind == OutputKind::kAddTo && pair_of_thread < min(p.batch_tiles, tiles) * 8 &&
                             pair_of_thread < pairs_per_pass;
   if (has_residual) {
     const float* data = static_cast<const float*>(p.output.data) + column * p.output.stride + residual_n;
     if (residual_n < p.weight.rows) residual[0] = __ldcg(data);
     if (residual_n + 1 < p.weight.rows) residual[1] = __ldcg(data + 1);
   }
-  StageInput(p, smem + l.x + 16, l.x_stride, reinterpret_cast<float*>(smem + l.parts), thread);
+  StageInput<kUse>(p, constants, smem + l.x + 16, l.x_stride, reinterpret_cast<float*>(smem + l.parts), thread);
   __syncthreads();
   Mark(p.trace, 2);
-  if (p.input.kind == InputKind::kConv) {
+  if (kAny && p.input.kind == InputKind::kConv) {
     __shared__ uint32_t arrived;
     if (thread == 0) arrived = atomicAdd(p.input.counter, 1u);
     __syncthreads();
@@ -317,18 +391,26 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
     if (pair_of_thread < pairs_per_pass) {
       for (int pair = pair_of_thread; pair < batch_tiles * 8; pair += pairs_per_pass) {
         const int tile = pair / 8, i = pair % 8;
-        const bool swiglu = p.output.kind == OutputKind::kSwiGlu;
+        const bool swiglu = output_kind == OutputKind::kSwiGlu;
         const int r0 = swiglu ? i : 2 * i, r1 = swiglu ? i + 8 : 2 * i + 1;
         const float* at = partial + (tile * p.rows + column) * kTileRows;
         const int slice_step = batch_tiles * p.rows * kTileRows;
         float y0 = at[r0], y1 = at[r1];
 #pragma unroll 5
-        for (int s = 1; s < slices; ++s) y0 += at[s * slice_step + r0], y1 += at[s * slice_step + r1];
+        for (int s = 1; s < l.group_slices; ++s) y0 += at[s * slice_step + r0], y1 += at[s * slice_step + r1];
+#pragma unroll 1
+        for (int first = l.group_slices; first < slices; first += l.group_slices) {
+          float sum0 = at[first * slice_step + r0], sum1 = at[first * slice_step + r1];
+          const int last = min(first + l.group_slices, slices);
+#pragma unroll 3
+          for (int s = first + 1; s < last; ++s) sum0 += at[s * slice_step + r0], sum1 += at[s * slice_step + r1];
+          y0 += sum0, y1 += sum1;
+        }
         if (p.weight.bias)
           y0 += bias[(batch_first + tile) * kTileRows + r0], y1 += bias[(batch_first + tile) * kTileRows + r1];
         const int global_tile = first_tile + batch_first + tile;
         const int n = swiglu ? global_tile * 8 + i : global_tile * kTileRows + r0;
-        if (p.output.kind == OutputKind::kHead) {
+        if (output_kind == OutputKind::kHead) {
           if (n < p.weight.rows) best = max(best, ArgMaxKey(y0, n));
           if (n + 1 < p.weight.rows) best = max(best, ArgMaxKey(y1, n + 1));
           if (!p.output.data) continue;
@@ -339,13 +421,17 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
           if (n + 1 < p.weight.rows) data[1] = residual[1] + y1;
           continue;
         }
-        Finish(p.output, p.weight.rows, column, n, y0, y1, rope + column * 2 * half, rope + column * 2 * half + half,
-               cache_token[column]);
+        const float *const cos = rope + column * 2 * half, *const sin = cos + half;
+        if constexpr (kAny) {
+          Finish(p.output, p.weight.rows, column, n, y0, y1, cos, sin, cache_token[column]);
+        } else {
+          FinishAs<OutputOf(kUse)>(p.output, p.weight.rows, column, n, y0, y1, cos, sin, cache_token[column]);
+        }
       }
     }
   }
   Mark(p.trace, 4);
-  if (p.output.kind == OutputKind::kHead) {
+  if (output_kind == OutputKind::kHead) {
     auto* winners = reinterpret_cast<unsigned long long*>(smem + l.parts + kSmallRows * kNormParts * 4);
     __shared__ uint32_t finished;
     if (thread < p.rows) winners[thread] = 0;

@@ -32,7 +32,7 @@ struct TallShape {
 template <WeightFormat kFormat, int kWarpRows, int kN8, int kStages>
 __global__ void __launch_bounds__(kTallThreads, 2) LinearTallKernel(const __grid_constant__ LinearParams p) {
   using Shape = TallShape<kFormat, kWarpRows, kN8, kStages>;
-  extern __shared__ __align__(128) char smem[];
+  VOXRT_DYNAMIC_SHARED(smem);
   constexpr int kUnit = Shape::kUnit, kColumns = Shape::kColumns;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int warp_row = warp % kWarpRows, warp_column = warp / kWarpRows;

@@ -10,12 +10,31 @@ namespace voxrt::cuda_kernels {
 __device__ __forceinline__ float GeluExact(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f)); }
 __device__ __forceinline__ float SiluProduct(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 
+// index % capacity, without a 64-bit division where it can be helped.
+__device__ __forceinline__ int RingPlace(int64_t index, int capacity) {
+  if (index >> 31 != 0) return static_cast<int>(index % capacity);
+  return static_cast<int>(static_cast<uint32_t>(index) % static_cast<uint32_t>(capacity));
+}
+
 // First element of token `index` of a slot in a page, head 0, K.
 __device__ __forceinline__ int64_t CacheToken(const CacheRef& cache, int slot, int64_t index) {
-  const int ring = static_cast<int>(index % cache.capacity);
+  const int ring = RingPlace(index, cache.capacity);
   const int page = __ldg(cache.pages + static_cast<int64_t>(slot) * cache.pages_per_slot + ring / kPageTokens);
   return static_cast<int64_t>(page) * 2 * cache.kv_heads * kPageTokens + ring % kPageTokens;
 }
+
+// int8 form of one row of K or V of a head (backend/kv_int8.h), from the largest magnitude in it.
+struct KvScale {
+  float scale, inverse;
+  __device__ __forceinline__ explicit KvScale(float top) {
+    const bool empty = top < 1e-30f;  // kSmallestKvMagnitude
+    scale = empty ? 0.0f : top / 127.0f;
+    inverse = empty ? 0.0f : 127.0f / top;
+  }
+  __device__ __forceinline__ int Code(float x) const {
+    return static_cast<int8_t>(fminf(fmaxf(rintf(x * inverse), -127.0f), 127.0f));
+  }
+};
 
 // Order-preserving bits of the value above the complement of the index: the maximum is the largest logit, lowest index
 // on a tie.
@@ -46,53 +65,60 @@ __device__ __forceinline__ void StorePair(const OutputRef& out, int rows, int64_
 
 // Two sums of column `row`: outputs n, n + 1, or gate and up of output n for kSwiGlu. cos/sin and cache_token belong to
 // kQkv.
+template <OutputKind kKind>
+__device__ __forceinline__ void FinishAs(const OutputRef& out, int rows, int row, int n, float y0, float y1,
+                                         const float* cos, const float* sin, int64_t cache_token) {
+  if constexpr (kKind == OutputKind::kStore || kKind == OutputKind::kHead) {
+    StorePair(out, rows, row, n, y0, y1);
+  } else if constexpr (kKind == OutputKind::kGelu) {
+    StorePair(out, rows, row, n, GeluExact(y0), GeluExact(y1));
+  } else if constexpr (kKind == OutputKind::kAddTo) {
+    float* data = static_cast<float*>(out.data) + row * out.stride + n;
+    if (n < rows) data[0] = __ldcg(data) + y0;
+    if (n + 1 < rows) data[1] = __ldcg(data + 1) + y1;
+  } else if constexpr (kKind == OutputKind::kSwiGlu) {
+    if (n >= rows / 2) return;
+    const float y = SiluProduct(y0, y1);
+    const int64_t at = row * out.stride + n;
+    if (out.element == Element::kF32) {
+      static_cast<float*>(out.data)[at] = y;
+    } else {
+      static_cast<__nv_bfloat16*>(out.data)[at] = __float2bfloat16_rn(y);
+    }
+  } else {
+    if (n >= rows) return;
+    const int head_dim = out.cache.head_dim;
+    const int head = n >> (head_dim == 64 ? 6 : 7), d = n & (head_dim - 1);  // head sizes are 64 or 128
+    float r0 = RoundBf16(y0), r1 = RoundBf16(y1);
+    if (head < out.heads + out.cache.kv_heads) {
+      const float c = cos[d / 2], s = sin[d / 2];
+      const float rotated = r0 * c - r1 * s;
+      r1 = r0 * s + r1 * c;
+      r0 = rotated;
+    }
+    const uint32_t packed = PackBf16(r0, r1);
+    *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(out.data) + row * out.stride + n) = packed;
+    if (out.store_cache && head >= out.heads) {
+      const int64_t token =
+          cache_token + static_cast<int64_t>(head - out.heads) * kPageTokens;  // k heads, then v heads
+      *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(out.cache.data) + token * head_dim + d) = packed;
+    }
+  }
+}
 __device__ __forceinline__ void Finish(const OutputRef& out, int rows, int row, int n, float y0, float y1,
                                        const float* cos, const float* sin, int64_t cache_token) {
   switch (out.kind) {
     case OutputKind::kStore:
     case OutputKind::kHead:
-      StorePair(out, rows, row, n, y0, y1);
-      break;
+      return FinishAs<OutputKind::kStore>(out, rows, row, n, y0, y1, cos, sin, cache_token);
     case OutputKind::kGelu:
-      StorePair(out, rows, row, n, GeluExact(y0), GeluExact(y1));
-      break;
-    case OutputKind::kAddTo: {
-      float* data = static_cast<float*>(out.data) + row * out.stride + n;
-      if (n < rows) data[0] = __ldcg(data) + y0;
-      if (n + 1 < rows) data[1] = __ldcg(data + 1) + y1;
-      break;
-    }
-    case OutputKind::kSwiGlu: {
-      if (n >= rows / 2) break;
-      const float y = SiluProduct(y0, y1);
-      const int64_t at = row * out.stride + n;
-      if (out.element == Element::kF32) {
-        static_cast<float*>(out.data)[at] = y;
-      } else {
-        static_cast<__nv_bfloat16*>(out.data)[at] = __float2bfloat16_rn(y);
-      }
-      break;
-    }
-    case OutputKind::kQkv: {
-      if (n >= rows) break;
-      const int head_dim = out.cache.head_dim;
-      const int head = n / head_dim, d = n % head_dim;
-      float r0 = RoundBf16(y0), r1 = RoundBf16(y1);
-      if (head < out.heads + out.cache.kv_heads) {
-        const float c = cos[d / 2], s = sin[d / 2];
-        const float rotated = r0 * c - r1 * s;
-        r1 = r0 * s + r1 * c;
-        r0 = rotated;
-      }
-      const uint32_t packed = PackBf16(r0, r1);
-      *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(out.data) + row * out.stride + n) = packed;
-      if (out.store_cache && head >= out.heads) {
-        const int64_t token =
-            cache_token + static_cast<int64_t>(head - out.heads) * kPageTokens;  // k heads, then v heads
-        *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(out.cache.data) + token * head_dim + d) = packed;
-      }
-      break;
-    }
+      return FinishAs<OutputKind::kGelu>(out, rows, row, n, y0, y1, cos, sin, cache_token);
+    case OutputKind::kAddTo:
+      return FinishAs<OutputKind::kAddTo>(out, rows, row, n, y0, y1, cos, sin, cache_token);
+    case OutputKind::kSwiGlu:
+      return FinishAs<OutputKind::kSwiGlu>(out, rows, row, n, y0, y1, cos, sin, cache_token);
+    case OutputKind::kQkv:
+      return FinishAs<OutputKind::kQkv>(out, rows, row, n, y0, y1, cos, sin, cache_token);
   }
 }
 

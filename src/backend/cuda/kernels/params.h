@@ -41,6 +41,15 @@ constexpr int UnitBytes(WeightFormat format) {
 constexpr int SliceUnits(int units) { return (units + kMaxSlices - 1) / kMaxSlices; }
 constexpr int SliceCount(int units) { return (units + SliceUnits(units) - 1) / SliceUnits(units); }
 
+// Slices of a group. Groups may be summed by blocks apart: up to four for weights of few tiles, whose tiles alone do
+// not fill a device; one for the others, and for all where `apart` is off. A group sums its slices in order, an output
+// its groups.
+constexpr int GroupSlices(int tiles, int units, bool apart) {
+  const int slices = SliceCount(units);
+  const bool few = tiles < 256 || (tiles < 512 && units >= 16);
+  return apart && few ? (slices + 3) / 4 : slices;
+}
+
 struct WeightRef {
   const uint8_t* data = nullptr;  // [tiles][units][UnitBytes]
   const float* bias = nullptr;    // [tiles * 16] or null
@@ -125,15 +134,22 @@ struct PrefetchRef {
 // Times inside a phase for measurements (%globaltimer, ns) of each block: start, previous phase done, input ready, sums
 // ready, end; and the SM.
 inline constexpr int kTraceMarks = 6;
-inline constexpr int kTraceBlocks = 192;  // of a phase, at most
+inline constexpr int kTraceBlocks = 512;  // of a phase, at most
 
 // Where the streaming kernel keeps what in shared memory (bytes), and how its work is dealt; computed on the host.
 struct SmallPlan {
   int32_t x, x_stride, partial, partial_floats, bias, rope, token, parts;
-  int32_t slices, slice_units;
+  int32_t slices, slice_units, group_slices;
   uint32_t slice_reciprocal;              // item / slices = item * reciprocal >> 20
   uint32_t column_reciprocal;             // thread / rows, likewise
   int32_t block_tiles, block_tiles_rest;  // every block has block_tiles, the first block_tiles_rest one more
+};
+
+// How the wide kernel's work is dealt; computed on the host.
+struct WidePlan {
+  int32_t slice_units, group_units, groups;
+  int32_t tile_groups, items;
+  int32_t pairs;  // outputs may be read and written as pairs of fp32
 };
 
 struct LinearParams {
@@ -143,6 +159,7 @@ struct LinearParams {
   int32_t rows = 0;
   // Set by the launcher's plan.
   SmallPlan small{};
+  WidePlan wide{};
   int32_t tiles_per_block = 0;
   int32_t batch_tiles = 0;  // tiles folded together
   int32_t split = 1;        // tall kernel: blocks along K
@@ -152,6 +169,10 @@ struct LinearParams {
   PrefetchRef prefetch;
   unsigned long long* trace = nullptr;  // [kTraceBlocks][kTraceMarks] or null
 };
+
+// Where attention finds keys and values of its own call: in the ring like all others; beside q (bf16) or in own_codes
+// (int8); or beside q as bf16, to be made int8 and put into the ring by the attention itself (second form).
+inline constexpr int32_t kOwnInRing = 0, kOwnBeside = 1, kOwnToQuantize = 2;
 
 struct AttentionParams {
   const void* q = nullptr;  // bf16 [rows, (heads + 2 kv_heads) head_dim], rotated
@@ -163,7 +184,7 @@ struct AttentionParams {
   CacheRef cache;
   const int8_t* own_codes = nullptr;  // int8 rows of a long call [rows][2][kv_heads][head_dim]
   const float* own_scale = nullptr;   // [rows][2][kv_heads]
-  int32_t own_rows = 0;  // 1: keys of the call are read from q (bf16) or own_codes (int8), not from the ring
+  int32_t own_rows = kOwnInRing;
   const int32_t* row_slot = nullptr;
   const int64_t* row_index = nullptr;
   const int64_t* row_first = nullptr;  // index of the first row of the group
@@ -247,6 +268,7 @@ struct IngestParams {
   void* out = nullptr;
   int64_t out_stride = 0;
   Element out_element = Element::kBf16;
+  unsigned long long* trace = nullptr;
 };
 
 struct ArgMaxParams {

@@ -37,7 +37,48 @@ int TallSharedBytes(WeightFormat format, int warp_rows, int columns, int stages)
   return std::max(pipe, columns * (warp_rows * kTileRows + 1) * 4) + columns * 16;
 }
 
-bool PlanSmall(const LinearParams& p, int sm_count, int shared_limit, LinearPlan* plan) {
+// Tiles of a block, so that a device is busy evenly. The cost of a stage in cycles is that of its busiest part: tensor
+// cores, reads of x from shared memory, instructions, bytes from L2 (measured rates of an H200).
+bool PlanWide(const LinearParams& p, int sm_count, int shared_limit, LinearPlan* plan) {
+  const int unit = UnitBytes(p.weight.format);
+  const int columns = p.rows <= 16 ? 16 : p.rows <= 32 ? 32 : 64, n8 = columns / 8;
+  const int row_blocks = (p.rows + columns - 1) / columns;
+  const int slice_units = SliceUnits(p.weight.units);
+  const int group_slices = GroupSlices(p.weight.tiles, p.weight.units, true);
+  const int group_units = group_slices * slice_units;
+  const int groups = (p.weight.units + group_units - 1) / group_units;
+  int64_t best = -1;
+  for (int warps = std::min(kWideMostWarps, p.weight.tiles); warps >= 1; --warps) {
+    const int stage_bytes = columns * kWideXStride + warps * unit;
+    if (kWideStages * stage_bytes > shared_limit) continue;
+    const int tile_groups = (p.weight.tiles + warps - 1) / warps;
+    const int items = tile_groups * row_blocks * groups;
+    const int stage = std::max({500, warps * n8 * 16, warps * (170 + 12 * n8) / 4, stage_bytes * 10 / 206});
+    const int64_t cost =
+        int64_t{(items + sm_count - 1) / sm_count} * (int64_t{std::min(group_units, p.weight.units)} * stage + 700);
+    if (best >= 0 && cost >= best) continue;
+    best = cost;
+    plan->kernel = LinearKernel::kWide;
+    plan->tiles_per_block = warps;
+    plan->columns = columns;
+    plan->row_blocks = row_blocks;
+    plan->split = groups;
+    plan->blocks = std::min(items, sm_count);
+    plan->slots = kWideStages;
+    plan->shared_bytes = kWideStages * stage_bytes;
+    plan->wide = {slice_units, group_units, groups, tile_groups, items, 0};
+    plan->workspace_floats = groups > 1 ? int64_t{items} * columns * warps * kTileRows : 0;
+    plan->split_counters = groups > 1 ? tile_groups * row_blocks : 0;
+  }
+  if (best < 0) return false;
+  plan->wide.pairs = p.output.element == Element::kF32 && p.output.stride % 2 == 0 && p.weight.rows % 2 == 0 &&
+                             reinterpret_cast<uintptr_t>(p.output.data) % 8 == 0
+                         ? 1
+                         : 0;
+  return true;
+}
+
+bool PlanSmall(const LinearParams& p, int sm_count, int shared_limit, const KernelForms& forms, LinearPlan* plan) {
   const int tiles_per_block = (p.weight.tiles + sm_count - 1) / sm_count;
   const int wanted = std::min(tiles_per_block, 16);
   for (const int limit :
@@ -55,11 +96,13 @@ bool PlanSmall(const LinearParams& p, int sm_count, int shared_limit, LinearPlan
         const int batches = (tiles_per_block + batch - 1) / batch;
         plan->batch_tiles = (tiles_per_block + batches - 1) / batches;
         LaySmall(p, slots, tiles_per_block, plan->batch_tiles, &plan->small);
+        plan->small.group_slices = GroupSlices(p.weight.tiles, p.weight.units, forms.wide);
         plan->small.slice_reciprocal = Reciprocal(plan->small.slices);
         plan->small.column_reciprocal = Reciprocal(p.rows);
         plan->small.block_tiles = p.weight.tiles / sm_count;
         plan->small.block_tiles_rest = p.weight.tiles % sm_count;
         plan->slots = slots;
+        plan->lean = forms.lean;
         plan->shared_bytes = bytes;
         return true;
       }
@@ -70,9 +113,10 @@ bool PlanSmall(const LinearParams& p, int sm_count, int shared_limit, LinearPlan
 
 }  // namespace
 
-LinearPlan PlanLinear(const LinearParams& p, int sm_count, int shared_limit) {
+LinearPlan PlanLinear(const LinearParams& p, int sm_count, int shared_limit, const KernelForms& forms) {
   LinearPlan plan;
-  if (p.rows <= kSmallRows && PlanSmall(p, sm_count, shared_limit, &plan)) return plan;
+  if (p.rows <= kSmallRows && PlanSmall(p, sm_count, shared_limit, forms, &plan)) return plan;
+  if (forms.wide && PlanWide(p, sm_count, shared_limit, &plan)) return plan;
   plan.kernel = LinearKernel::kTall;
   plan.columns = p.rows <= 16 ? 16 : p.rows <= 32 ? 32 : 64;
   const int warp_rows = plan.columns == 16 ? 8 : 4;
@@ -110,9 +154,14 @@ int AttentionSharedBytes(int head_dim, bool int8, int stages, int rows, int bloc
 
 }  // namespace
 
-int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit) {
+int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit,
+                           const KernelForms& forms) {
   const int group = heads / kv_heads;
   int positions = std::max(1, 16 / group);
+  if (forms.columns) {
+    while (positions > 1 && MakeColumnsLayout(head_dim, int8, positions * group, 1).total > shared_limit) --positions;
+    return positions;
+  }
   while (positions > 1 &&
          AttentionSharedBytes(head_dim, int8, AttentionStages(head_dim, false), positions * group, 1) > shared_limit)
     --positions;
@@ -120,9 +169,28 @@ int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int
 }
 
 AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, int tiles, int most_tile_rows,
-                            int sm_count, int shared_limit, bool clusters) {
+                            int sm_count, int shared_limit, bool clusters, const KernelForms& forms) {
   AttentionPlan plan;
-  plan.tile_positions = AttentionTilePositions(heads, kv_heads, head_dim, int8, shared_limit);
+  plan.tile_positions = AttentionTilePositions(heads, kv_heads, head_dim, int8, shared_limit, forms);
+  if (forms.columns) {
+    constexpr int kTwoOnOneSm = 112 * 1024;
+    const int groups = AttentionGroups(head_dim);
+    const int columns = std::min(plan.tile_positions, most_tile_rows) * (heads / kv_heads);
+    auto bytes = [&] { return MakeColumnsLayout(head_dim, int8, columns, groups / plan.blocks_per_tile).total; };
+    plan.q8 = columns <= 8 ? 1 : 2;
+    plan.splits = groups;
+    plan.stages = ColumnsStages(head_dim, int8);
+    plan.blocks_per_tile = 1;
+    while (plan.blocks_per_tile < groups && (tiles * kv_heads * plan.blocks_per_tile < sm_count * 3 / 4 ||
+                                             bytes() > std::min(kTwoOnOneSm, shared_limit)))
+      plan.blocks_per_tile *= 2;
+    plan.shared_bytes = bytes();
+    if (plan.blocks_per_tile > 1) {
+      plan.workspace_floats = static_cast<int64_t>(tiles) * kv_heads * groups * 8 * plan.q8 * (head_dim + 2);
+      plan.counters = tiles * kv_heads;
+    }
+    return plan;
+  }
   plan.splits = AttentionSplits(head_dim);
   const int rows = std::min(plan.tile_positions, most_tile_rows) * (heads / kv_heads);
   const int most = plan.splits / AttentionSplitsAtOnce(head_dim);  // at most 8: larger clusters are not portable

@@ -32,30 +32,75 @@ __global__ void __launch_bounds__(kIngestThreads) IngestKernel(const __grid_cons
   const InputRef& in = p.input;
   const int row = blockIdx.x, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   LaunchDependents();
+  Mark(p.trace, 0);
+  const bool norm = in.kind == InputKind::kNorm;
+  // A part of up to 256 columns stays in registers, its gain comes before the wait.
+  constexpr int kSteps = 2;
+  const int part_cols = NormPartCols(p.cols), begin = warp * part_cols, end = min(begin + part_cols, p.cols);
+  const bool vectors = in.aligned && p.out_stride % 8 == 0 && p.out_element == Element::kBf16;
+  const bool in_registers = norm && vectors && part_cols <= kSteps * 128;
+  float4 gain[kSteps];
+  if (in_registers) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int col = begin + lane * 4 + i * 128;
+      if (col < end) gain[i] = __ldg(reinterpret_cast<const float4*>(in.gain + col));
+    }
+  }
   WaitForPrevious();
+  Mark(p.trace, 1);
+  Mark(p.trace, 2);
   if (row >= p.rows) return;
   const int64_t out = row * p.out_stride;
-  if (in.kind == InputKind::kNorm) {
+  if (norm) {
     const float* const source = static_cast<const float*>(in.data) + InputRow(in, row) * in.stride;
-    const int part_cols = NormPartCols(p.cols), begin = warp * part_cols, end = min(begin + part_cols, p.cols);
+    float4 x[kSteps];
     float sum = 0.0f;
-    for (int col = begin + lane * 4; col < end; col += 128) sum = SquareSum(RowAt4(in, source, col, p.cols), sum);
+    if (in_registers) {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const int col = begin + lane * 4 + i * 128;
+        if (col < end) x[i] = __ldcg(reinterpret_cast<const float4*>(source + col));
+      }
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i)
+        if (begin + lane * 4 + i * 128 < end) sum = SquareSum(x[i], sum);
+    } else {
+      for (int col = begin + lane * 4; col < end; col += 128) sum = SquareSum(RowAt4(in, source, col, p.cols), sum);
+    }
     sum = WarpSum(sum);
     if (lane == 0) parts[warp] = sum;
     __syncthreads();
     const float scale = NormScale(parts, p.cols, in.epsilon);
     const float* const scales = in.scales ? in.scales + static_cast<int64_t>(in.scale_row[row]) * p.cols : nullptr;
-    for (int col = thread; col < p.cols; col += kIngestThreads) {
-      float value = __ldcg(source + col) * scale * __ldg(in.gain + col);
-      if (scales) value *= __ldg(scales + col);
-      StoreElement(p.out, p.out_element, out + col, value);
+    if (in_registers) {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const int col = begin + lane * 4 + i * 128;
+        if (col >= end) continue;
+        float4 v = Mul4(Scale4(x[i], scale), gain[i]);
+        if (scales) v = Mul4(v, __ldg(reinterpret_cast<const float4*>(scales + col)));
+        *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p.out) + out + col) = {PackBf16(v.x, v.y),
+                                                                                     PackBf16(v.z, v.w)};
+      }
+    } else {
+      for (int col = thread; col < p.cols; col += kIngestThreads) {
+        float value = __ldcg(source + col) * scale * __ldg(in.gain + col);
+        if (scales) value *= __ldg(scales + col);
+        StoreElement(p.out, p.out_element, out + col, value);
+      }
     }
+  } else if (vectors) {
+    for (int col = thread * 8; col < p.cols; col += kIngestThreads * 8)
+      *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(p.out) + out + col) = InputAt8(in, row, col);
   } else {
     for (int col = thread; col < p.cols; col += kIngestThreads)
       StoreElement(p.out, p.out_element, out + col, InputAt(in, row, col));
   }
   for (int col = p.cols + thread; col < p.padded_cols; col += kIngestThreads)
     StoreElement(p.out, p.out_element, out + col, 0.0f);
+  Mark(p.trace, 3);
+  Mark(p.trace, 4);
   if (in.kind == InputKind::kConv) {
     __syncthreads();
     if (thread == 0) arrived = atomicAdd(in.counter, 1u);
@@ -118,10 +163,9 @@ __global__ void RopeKernel(const __grid_constant__ RopeParams p) {
   if (i % 32 == 0) warp_max[i / 32] = top;
   __syncthreads();
   for (int w = 0; w < (head_dim / 2 + 31) / 32; ++w) top = fmaxf(top, warp_max[w]);
-  const bool empty = top < 1e-30f;  // kSmallestKvMagnitude
-  const float scale = empty ? 0.0f : top / 127.0f, inverse = empty ? 0.0f : 127.0f / top;
-  const auto q0 = static_cast<int8_t>(fminf(fmaxf(rintf(x0 * inverse), -127.0f), 127.0f));
-  const auto q1 = static_cast<int8_t>(fminf(fmaxf(rintf(x1 * inverse), -127.0f), 127.0f));
+  const KvScale kv_scale(top);
+  const float scale = kv_scale.scale;
+  const auto q0 = static_cast<int8_t>(kv_scale.Code(x0)), q1 = static_cast<int8_t>(kv_scale.Code(x1));
   int8_t* codes;
   if (p.store_cache) {
     const int64_t token =

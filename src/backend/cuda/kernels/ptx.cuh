@@ -8,6 +8,11 @@
 
 #include "backend/cuda/kernels/params.h"
 
+#ifdef VOXRT_CUDA_EMULATION
+#include VOXRT_CUDA_EMULATION  // host versions of the same functions, for tests
+#else
+#define VOXRT_DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
+
 namespace voxrt::cuda_kernels {
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
@@ -48,13 +53,11 @@ __device__ __forceinline__ void LoadMatrix4Transposed(uint32_t (&r)[4], uint32_t
                : "r"(shared)
                : "memory");
 }
-// Plain loads: ordered by the waits around them, free otherwise.
-__device__ __forceinline__ uint4 LoadShared16(const char* shared) { return *reinterpret_cast<const uint4*>(shared); }
-__device__ __forceinline__ uint32_t LoadShared4(const char* shared) {
-  return *reinterpret_cast<const uint32_t*>(shared);
-}
-__device__ __forceinline__ uint32_t LoadShared2(const char* shared) {
-  return *reinterpret_cast<const uint16_t*>(shared);
+// Transposes an 8 x 8 matrix of 16-bit elements: row g of it in the words of lanes 4 g ..
+__device__ __forceinline__ uint32_t MoveMatrixTransposed(uint32_t word) {
+  uint32_t d;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(d) : "r"(word));
+  return d;
 }
 
 // d += a b: a [16 x 16] rows, b [16 x 8] columns, bf16 with fp32 accumulation.
@@ -101,19 +104,6 @@ __device__ __forceinline__ void PrefetchL2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];\n" ::"l"(global));
 }
 
-// This block's share of a prefetch.
-__device__ __forceinline__ void PrefetchShare(const PrefetchRef& p) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * 128;
-  for (int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 128; at < p.bytes; at += step)
-    PrefetchL2(static_cast<const char*>(p.data) + at);
-}
-
-__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
-  __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<uint32_t&>(pair);
-}
-__device__ __forceinline__ float RoundBf16(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
-
 // a * b + c, one rounding.
 __device__ __forceinline__ uint32_t FmaBf162(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t d;
@@ -138,19 +128,63 @@ __device__ __forceinline__ uint32_t MulBf162(uint32_t a, uint32_t b) {
 #endif
   return d;
 }
-
-__device__ __forceinline__ void Mark(unsigned long long* trace, int mark) {
-  if (trace == nullptr || threadIdx.x != 0 || blockIdx.x >= kTraceBlocks) return;
+__device__ __forceinline__ unsigned long long GlobalTimer() {
   unsigned long long now;
   asm volatile("mov.u64 %0, %globaltimer;\n" : "=l"(now));
-  trace += blockIdx.x * kTraceMarks;
-  trace[mark] = now;
-  if (mark == 0) {
-    unsigned sm;
-    asm volatile("mov.u32 %0, %smid;\n" : "=r"(sm));
-    trace[5] = sm;
-  }
+  return now;
 }
+__device__ __forceinline__ unsigned SmId() {
+  unsigned sm;
+  asm volatile("mov.u32 %0, %smid;\n" : "=r"(sm));
+  return sm;
+}
+
+// (a & mask) | value.
+__device__ __forceinline__ uint32_t AndOr(uint32_t a, uint32_t mask, uint32_t value) {
+  uint32_t d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(d) : "r"(a), "r"(mask), "r"(value));
+  return d;
+}
+
+}  // namespace voxrt::cuda_kernels
+#endif
+
+namespace voxrt::cuda_kernels {
+
+// Plain loads: ordered by the waits around them, free otherwise.
+__device__ __forceinline__ uint4 LoadShared16(const char* shared) { return *reinterpret_cast<const uint4*>(shared); }
+__device__ __forceinline__ uint2 LoadShared8(const char* shared) { return *reinterpret_cast<const uint2*>(shared); }
+__device__ __forceinline__ uint32_t LoadShared4(const char* shared) {
+  return *reinterpret_cast<const uint32_t*>(shared);
+}
+__device__ __forceinline__ uint32_t LoadShared2(const char* shared) {
+  return *reinterpret_cast<const uint16_t*>(shared);
+}
+
+// This block's share of a prefetch.
+__device__ __forceinline__ void PrefetchShare(const PrefetchRef& p) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * 128;
+  for (int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 128; at < p.bytes; at += step)
+    PrefetchL2(static_cast<const char*>(p.data) + at);
+}
+
+__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
+  __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<uint32_t&>(pair);
+}
+__device__ __forceinline__ float RoundBf16(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
+
+__device__ __forceinline__ void Mark(unsigned long long* trace, int mark) {
+  if (trace == nullptr || threadIdx.x != 0) return;
+  const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  if (block >= kTraceBlocks) return;
+  trace += block * kTraceMarks;
+  trace[mark] = GlobalTimer();
+  if (mark == 0) trace[5] = SmId();
+}
+
+__device__ __forceinline__ float LowBf16(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float HighBf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
 // A warp's own view of results that other blocks wrote before the wait: read from L2, never from a stale L1 line.
 __device__ __forceinline__ float LoadGlobal(const float* p) { return __ldcg(p); }

@@ -40,10 +40,39 @@ constexpr int TallStages(WeightFormat format, bool deep) {
   return format == WeightFormat::kBf16 ? (deep ? 3 : 2) : (deep ? 4 : 2);
 }
 
+// The wide kernel: most warps of a block, stages of its pipeline, bytes from row to row of a stage (an odd number of
+// 16-byte steps, so that ldmatrix has no bank conflicts).
+inline constexpr int kWideMostWarps = 12;
+inline constexpr int kWideStages = 4;
+inline constexpr int kWideXStride = kUnitCols * 2 + 16;
+
 // Attention: 8 warps a block. Encoder heads: 4 splits of 8 warps; decoder heads: 16 splits of 4 warps, two at a time.
 inline constexpr int kAttentionWarps = 8;
 constexpr int AttentionSplits(int head_dim) { return head_dim == 64 ? 4 : 16; }
 constexpr int AttentionSplitsAtOnce(int head_dim) { return head_dim == 64 ? 1 : 2; }
+// Groups of chains in the second form of the kernel, eight chains (warps) each.
+constexpr int AttentionGroups(int head_dim) { return head_dim == 64 ? 4 : 8; }
+inline constexpr int kKeyBlock = 16;
+constexpr int ColumnsStages(int head_dim, bool int8) { return head_dim == 64 || int8 ? 2 : 1; }
+// Shared memory of the second form, byte offsets.
+struct ColumnsLayout {
+  int stage, q, partial, weights, group, total;
+};
+
+// stage: one key block of K and V as stored, then 32 scales (int8). partial: [groups of this block][warp][row](max,
+// sum, values); weights: [groups][row][warp]; group: [groups][row](max, sum).
+constexpr ColumnsLayout MakeColumnsLayout(int head_dim, bool int8, int rows, int block_groups) {
+  const int stages = ColumnsStages(head_dim, int8);
+  ColumnsLayout l{};
+  l.stage = int8 ? 2 * kKeyBlock * head_dim + 2 * kKeyBlock * 4 : 2 * kKeyBlock * head_dim * 2;
+  l.q = kAttentionWarps * stages * l.stage;
+  l.partial = l.q + 16 * head_dim * 2;
+  l.weights = l.partial + block_groups * kAttentionWarps * rows * (head_dim + 2) * 4;
+  l.group = l.weights + block_groups * rows * kAttentionWarps * 4;
+  l.total = l.group + block_groups * rows * 2 * 4;
+  return l;
+}
+
 // Key blocks in a warp's ring: more where a block streams many keys.
 constexpr int AttentionStages(int head_dim, bool deep) { return deep && head_dim == 64 ? 2 : 1; }
 

@@ -18,18 +18,16 @@ __device__ __forceinline__ uint32_t BroadcastHigh(uint32_t word) { return __byte
 
 // (word >> 4 i) & 0x000f000f | 0x43004300 is the pair 128 + q in bf16; minus 136 is q - 8, exact.
 __device__ __forceinline__ uint32_t DequantInt4(uint32_t shifted, uint32_t scale, uint32_t zero) {
-  uint32_t biased;
-  asm("lop3.b32 %0, %1, 0x000f000f, 0x43004300, 0xea;\n" : "=r"(biased) : "r"(shifted));
-  return FmaBf162(SubBf162(biased, 0x43084308u), scale, zero);
+  return FmaBf162(SubBf162(AndOr(shifted, 0x000f000fu, 0x43004300u), 0x43084308u), scale, zero);
 }
 
 // Bytes b0, b1 (signed) in the low and high half-word. 0x4300 | low 7 bits is 128 + low; 0x4300 | sign bit is 128 or
 // 256.
+__device__ __forceinline__ uint32_t SpreadInt8(uint32_t spread) {
+  return SubBf162(AndOr(spread, 0x007f007fu, 0x43004300u), AndOr(spread, 0x00800080u, 0x43004300u));
+}
 __device__ __forceinline__ uint32_t DequantInt8(uint32_t spread, uint32_t scale) {
-  uint32_t low, sign;
-  asm("lop3.b32 %0, %1, 0x007f007f, 0x43004300, 0xea;\n" : "=r"(low) : "r"(spread));
-  asm("lop3.b32 %0, %1, 0x00800080, 0x43004300, 0xea;\n" : "=r"(sign) : "r"(spread));
-  return MulBf162(SubBf162(low, sign), scale);
+  return MulBf162(SpreadInt8(spread), scale);
 }
 
 // Calls use(k32, a[2][4]) with the A fragments of the two k16 steps of each 32 inputs of the unit at `unit` (shared

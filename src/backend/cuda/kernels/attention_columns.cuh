@@ -1,0 +1,517 @@
+// Causal sliding-window attention over paged rings, second form: keys are the rows of the MMAs and queries their
+// columns, so that the few queries of a live tick fill them; int8 codes become bf16 in registers.
+//
+// Keys are taken in blocks of 16 by absolute index: block b belongs to group b % groups and there to warp (b / groups)
+// % 8, a chain of running (max, sum, output). Chains of a group merge in warp order, then the groups in order. So every
+// border depends on key positions alone, never on batch, chunking or timing, and a block that a row does not see leaves
+// its chain unchanged bit for bit. Each warp streams its blocks through a private ring of shared memory (cp.async) from
+// chain to chain; blocks of threads meet only to merge. The groups of one (tile, head) may lie in several blocks: then
+// the last one to arrive merges them.
+//
+//   K/V of earlier calls are read before WaitForPrevious; q and K/V of this call after it.
+#pragma once
+
+#include "backend/cuda/kernels/output.cuh"
+#include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/ptx.cuh"
+#include "backend/cuda/kernels/shapes.h"
+#include "backend/cuda/kernels/weights.cuh"
+
+namespace voxrt::cuda_kernels {
+
+// Where 16-byte chunk `chunk` of row `row` lies in a staged block of K or V: without bank conflicts for ldmatrix (bf16)
+// and for the reads of int8 rows below.
+template <int kHeadDim, bool kInt8>
+__host__ __device__ constexpr int StageOffset(bool is_v, int row, int chunk) {
+  if (!kInt8) return row * kHeadDim * 2 + (chunk ^ (row & 7)) * 16;
+  if (kHeadDim == 128) return row * kHeadDim + (chunk ^ (is_v ? ((row >> 1) & 3) << 1 : (row & 1) << 2)) * 16;
+  if (!is_v) return row * kHeadDim + chunk * 16;
+  return (row ^ ((row >> 1) & 1)) * kHeadDim + (chunk ^ ((row >> 2) & 1) << 1) * 16;
+}
+
+template <int kHeadDim, bool kInt8, int kQ8>
+__global__ void __launch_bounds__(kAttentionWarps * 32, 2)
+    AttentionColumnsKernel(const __grid_constant__ AttentionParams p) {
+  VOXRT_DYNAMIC_SHARED(smem);
+  constexpr int kThreads = kAttentionWarps * 32, kGroups = AttentionGroups(kHeadDim), kStep = kGroups * kAttentionWarps;
+  constexpr int kStages = ColumnsStages(kHeadDim, kInt8);
+  constexpr int kRowStride = kHeadDim + 2, kRowBytes = kHeadDim * (kInt8 ? 1 : 2), kRowChunks = kRowBytes / 16;
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
+  const int kv_heads = p.cache.kv_heads, group = p.heads / kv_heads;
+  const int tile_blocks = kv_heads * p.blocks_per_tile, tile = blockIdx.x / tile_blocks;
+  const int in_tile = blockIdx.x - tile * tile_blocks;
+  const int kv_head = in_tile / p.blocks_per_tile, part = in_tile - kv_head * p.blocks_per_tile;
+  LaunchDependents();
+  Mark(p.trace, 0);
+  const bool idle = tile >= p.tiles;
+  const int first_row = idle ? 0 : p.tile_row[tile], tile_rows = idle ? 0 : p.tile_rows[tile];
+  if (tile_rows == 0) {  // a place in the grid without work: it keeps its place on the SM until the phase begins
+    PrefetchShare(p.prefetch);
+    WaitForPrevious();
+    return;
+  }
+  const int rows = tile_rows * group, block_groups = kGroups / p.blocks_per_tile;
+  const ColumnsLayout l = MakeColumnsLayout(kHeadDim, kInt8, rows, block_groups);
+
+  const int slot = p.row_slot[first_row];
+  // Key positions below are relative to the first visible block, so that 32 bits do.
+  const int64_t first_index = p.row_index[first_row];
+  const int64_t lowest = max(static_cast<int64_t>(0), first_index - p.window + 1);
+  const int64_t base = lowest / kKeyBlock * kKeyBlock;
+  const int first = static_cast<int>(first_index - base), last = first + tile_rows - 1;
+  const int low = static_cast<int>(lowest - base);
+  const int call_first = static_cast<int>(p.row_first[first_row] - base);  // negative: all keys are of this call
+  const int call_row = p.row_begin[first_row];
+  const int high_block = last / kKeyBlock;
+  const int base_ring = RingPlace(base, p.cache.capacity);
+  const int base_phase = static_cast<int>(base / kKeyBlock % kStep);
+  const int32_t* const pages = p.cache.pages + static_cast<int64_t>(slot) * p.cache.pages_per_slot;
+
+  char* const ring = smem + warp * kStages * l.stage;
+  const uint32_t ring_shared = SharedAddress(ring);
+  const int64_t v_step = static_cast<int64_t>(kv_heads) * kPageTokens;  // tokens from K to V of a page
+  constexpr int kVOffset = kKeyBlock * kRowBytes, kScaleOffset = 2 * kVOffset;
+  // K and V of block `block` into ring place `place`.
+  auto load = [&](int block, int place) {
+    constexpr int kLoads = kKeyBlock * kRowChunks / 32, kLoadRows = 32 / kRowChunks;
+    const int key0 = block * kKeyBlock;
+    int ring0 = base_ring + key0;
+    while (ring0 >= p.cache.capacity) ring0 -= p.cache.capacity;
+    const int page = __ldg(pages + ring0 / kPageTokens);
+    const int64_t k_token = (static_cast<int64_t>(page) * 2 * kv_heads + kv_head) * kPageTokens + ring0 % kPageTokens;
+    const int row0 = lane / kRowChunks, chunk = lane % kRowChunks;
+    const bool whole = key0 >= low && key0 + kKeyBlock - 1 <= last && !(p.own_rows && key0 + kKeyBlock > call_first);
+#pragma unroll 1
+    for (int is_v = 0; is_v < 2; ++is_v) {
+      const int64_t token0 = k_token + is_v * v_step;
+      const char* const data = static_cast<const char*>(p.cache.data) + token0 * kRowBytes + lane * 16;
+      const uint32_t stage = ring_shared + place * l.stage + is_v * kVOffset;
+      if (whole) {
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i)
+          CopyAsync16(stage + StageOffset<kHeadDim, kInt8>(is_v, row0 + i * kLoadRows, chunk), data + i * 512);
+        if (kInt8 && lane < 4)
+          CopyAsync16(ring_shared + place * l.stage + kScaleOffset + is_v * kKeyBlock * 4 + lane * 16,
+                      p.cache.scale + token0 + lane * 4);
+        continue;
+      }
+#pragma unroll 1
+      for (int i = 0; i < kLoads; ++i) {
+        const int row = row0 + i * kLoadRows, key = key0 + row;
+        const bool valid = key >= low && key <= last, own = p.own_rows != kOwnInRing && key >= call_first;
+        if (kInt8 && p.own_rows == kOwnToQuantize && own && valid) continue;  // below
+        const char* from = data + i * 512;
+        if (own && valid) {
+          const int64_t r = call_row + key - call_first;
+          from = kInt8 ? reinterpret_cast<const char*>(p.own_codes) + ((r * 2 + is_v) * kv_heads + kv_head) * kHeadDim +
+                             chunk * 16
+                       : static_cast<const char*>(p.q) +
+                             (r * p.q_stride + (p.heads + is_v * kv_heads + kv_head) * kHeadDim) * 2 + chunk * 16;
+        }
+        CopyAsync16(stage + StageOffset<kHeadDim, kInt8>(is_v, row, chunk), from, valid ? 16 : 0);
+      }
+      if constexpr (kInt8) {
+        float* const scales = reinterpret_cast<float*>(ring + place * l.stage + kScaleOffset) + is_v * kKeyBlock;
+        const int key = key0 + lane;
+        if (lane < kKeyBlock && !(p.own_rows == kOwnToQuantize && key >= call_first && key <= last)) {
+          float scale = 0.0f;
+          if (key >= low && key <= last) {
+            scale = p.own_rows && key >= call_first
+                        ? __ldcg(p.own_scale + ((call_row + key - call_first) * 2 + is_v) * kv_heads + kv_head)
+                        : __ldcg(p.cache.scale + token0 + lane);
+          }
+          scales[lane] = scale;
+        }
+        if (p.own_rows == kOwnToQuantize) {
+          // Rows of this call as they will lie in the ring: to the stage for now, and to the ring. Tiles of one call
+          // write the same.
+#pragma unroll 1
+          for (int at = max(max(key0, call_first), low); at <= min(key0 + kKeyBlock - 1, last); ++at) {
+            const int row = at - key0;
+            const auto* const source = static_cast<const __nv_bfloat16*>(p.q) +
+                                       static_cast<int64_t>(call_row + at - call_first) * p.q_stride +
+                                       (p.heads + is_v * kv_heads + kv_head) * kHeadDim;
+            constexpr int kPairs = kHeadDim / 64;  // of dimensions a lane
+            uint32_t pair[kPairs];
+            float top = 0.0f;
+#pragma unroll
+            for (int i = 0; i < kPairs; ++i) {
+              pair[i] = __ldcg(reinterpret_cast<const uint32_t*>(source) + lane * kPairs + i);
+              top = fmaxf(top, fmaxf(fabsf(LowBf16(pair[i])), fabsf(HighBf16(pair[i]))));
+            }
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
+            const KvScale scale(top);
+            char* const to = ring + place * l.stage + is_v * kVOffset +
+                             StageOffset<kHeadDim, true>(is_v, row, lane * 2 * kPairs / 16) + lane * 2 * kPairs % 16;
+            char* const in_ring = static_cast<char*>(p.cache.data) + (token0 + row) * kHeadDim + lane * 2 * kPairs;
+#pragma unroll
+            for (int i = 0; i < kPairs; ++i) {
+              const auto codes = static_cast<uint16_t>((scale.Code(LowBf16(pair[i])) & 255) |
+                                                       ((scale.Code(HighBf16(pair[i])) & 255) << 8));
+              reinterpret_cast<uint16_t*>(to)[i] = codes;
+              reinterpret_cast<uint16_t*>(in_ring)[i] = codes;
+            }
+            if (lane == 0) scales[row] = scale.scale, p.cache.scale[token0 + row] = scale.scale;
+          }
+        }
+      }
+    }
+  };
+  // Blocks of this warp in order: those of its chain of each group of this thread block.
+  auto first_block = [&](int which) {
+    const int b = part * block_groups + which + kGroups * warp - base_phase;
+    return b < 0 ? b + kStep : b;
+  };
+  int next_which = 0, next_block = first_block(0), next_place = 0;
+  auto settle = [&] {
+    while (next_block > high_block && ++next_which < block_groups) next_block = first_block(next_which);
+  };
+  settle();
+  auto advance = [&] {
+    if (next_which < block_groups) {
+      load(next_block, next_place);
+      if (++next_place == kStages) next_place = 0;
+      next_block += kStep;
+      settle();
+    }
+    CommitAsync();
+  };
+  PrefetchShare(p.prefetch);
+  bool waited = false;
+#pragma unroll 1
+  for (int i = 0; i < kStages; ++i) {
+    const bool early = next_which < block_groups && next_block * kKeyBlock + kKeyBlock <= call_first;
+    if (!waited && !early) {
+      WaitForPrevious();
+      waited = true;
+    }
+    advance();
+  }
+  if (!waited) WaitForPrevious();
+  Mark(p.trace, 1);
+  // q tile: query t = position t / group, head t % group.
+  char* const q_tile = smem + l.q;
+  for (int i = thread; i < kQ8 * kHeadDim; i += kThreads) {
+    const int t = i / (kHeadDim / 8), chunk = i % (kHeadDim / 8);
+    uint4 v = {0, 0, 0, 0};
+    if (t < rows)
+      v = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(p.q) +
+                                                (first_row + t / group) * p.q_stride +
+                                                (kv_head * group + t % group) * kHeadDim) +
+                 chunk);
+    *reinterpret_cast<uint4*>(q_tile + t * kHeadDim * 2 + (chunk ^ (t & 7)) * 16) = v;
+  }
+  __syncthreads();
+  Mark(p.trace, 2);
+
+  // Queries of this lane: 2 c and 2 c + 1 of each eight; where they see keys.
+  int index[kQ8][2], lows[kQ8][2];
+#pragma unroll
+  for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int t = n * 8 + 2 * c + i;
+      index[n][i] = t < rows ? first + t / group : -1;  // -1: sees nothing
+      lows[n][i] = max(low, index[n][i] - p.window + 1);
+    }
+  const int all_low = max(low, last - p.window + 1);  // keys from here to `first` are seen by all queries
+  float* const partials = reinterpret_cast<float*>(smem + l.partial);
+  const uint32_t q_shared = SharedAddress(q_tile);
+  int place = 0;
+  for (int which = 0; which < block_groups; ++which) {
+    float top[kQ8][2], sum[kQ8][2], o[kHeadDim / 16][kQ8][4];
+#pragma unroll
+    for (int n = 0; n < kQ8; ++n) {
+      top[n][0] = top[n][1] = -INFINITY, sum[n][0] = sum[n][1] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kHeadDim / 16; ++j) o[j][n][0] = o[j][n][1] = o[j][n][2] = o[j][n][3] = 0.0f;
+    }
+    bool begun = false;
+#pragma unroll 1
+    for (int block = first_block(which); block <= high_block; block += kStep) {
+      WaitAsync<kStages - 1>();
+      __syncwarp();
+      const uint32_t stage = ring_shared + place * l.stage;
+      const char* const stage_at = ring + place * l.stage;
+      // Scores: two chains of MMAs, over even and odd steps of 16 dimensions.
+      float s[kQ8][2][4] = {};
+      if constexpr (!kInt8) {
+        const int key = lane / 8 % 2 * 8 + lane % 8;
+#pragma unroll
+        for (int pair = 0; pair < kHeadDim / 32; ++pair) {
+          uint32_t a[2][4];
+          LoadMatrix4(a[0], stage + StageOffset<kHeadDim, false>(false, key, pair * 4 + lane / 16));
+          LoadMatrix4(a[1], stage + StageOffset<kHeadDim, false>(false, key, pair * 4 + 2 + lane / 16));
+#pragma unroll
+          for (int n = 0; n < kQ8; ++n) {
+            uint32_t b[4];
+            LoadMatrix4(b, q_shared + (n * 8 + lane % 8) * kHeadDim * 2 + ((pair * 4 + lane / 8) ^ (lane % 8)) * 16);
+            Mma(s[n][0], a[0][0], a[0][1], a[0][2], a[0][3], b[0], b[1]);
+            Mma(s[n][1], a[1][0], a[1][1], a[1][2], a[1][3], b[2], b[3]);
+          }
+        }
+      } else {
+        // A lane takes dimensions 16 c .. of 64, four of them for each step, of keys g and g + 8; q in the same order.
+#pragma unroll
+        for (int t = 0; t < kHeadDim / 64; ++t) {
+          const uint4 low4 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g, t * 4 + c));
+          const uint4 high4 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g + 8, t * 4 + c));
+          const uint32_t lower[4] = {low4.x, low4.y, low4.z, low4.w}, upper[4] = {high4.x, high4.y, high4.z, high4.w};
+#pragma unroll
+          for (int pair = 0; pair < 2; ++pair) {
+            uint32_t a[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              const uint32_t lo = lower[pair * 2 + i], hi = upper[pair * 2 + i];
+              a[i][0] = SpreadInt8(__byte_perm(lo, 0, 0x4140));
+              a[i][1] = SpreadInt8(__byte_perm(hi, 0, 0x4140));
+              a[i][2] = SpreadInt8(__byte_perm(lo, 0, 0x4342));
+              a[i][3] = SpreadInt8(__byte_perm(hi, 0, 0x4342));
+            }
+#pragma unroll
+            for (int n = 0; n < kQ8; ++n) {
+              const uint4 b =
+                  LoadShared16(q_tile + (n * 8 + g) * kHeadDim * 2 + ((t * 8 + c * 2 + pair) ^ (g & 7)) * 16);
+              Mma(s[n][0], a[0][0], a[0][1], a[0][2], a[0][3], b.x, b.y);
+              Mma(s[n][1], a[1][0], a[1][1], a[1][2], a[1][3], b.z, b.w);
+            }
+          }
+        }
+      }
+      float factor[2] = {p.softmax_scale_log2, p.softmax_scale_log2};
+      if constexpr (kInt8) {
+        const auto* const scales = reinterpret_cast<const float*>(stage_at + kScaleOffset);
+        factor[0] *= scales[g], factor[1] *= scales[g + 8];
+      }
+      const int key = block * kKeyBlock + g;
+      const bool all = block * kKeyBlock >= all_low && block * kKeyBlock + kKeyBlock - 1 <= first;
+      uint32_t weights[kQ8][2];
+      float alpha[kQ8][2];
+      bool rescale = false;
+#pragma unroll
+      for (int n = 0; n < kQ8; ++n) {
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) v[i] = (s[n][0][i] + s[n][1][i]) * factor[i / 2];
+        if (!all) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int at = key + i / 2 * 8;
+            if (at > index[n][i % 2] || at < lows[n][i % 2]) v[i] = -INFINITY;
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float most = fmaxf(v[i], v[2 + i]);
+#pragma unroll
+          for (int offset = 4; offset < 32; offset *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, offset));
+          most = fmaxf(top[n][i], most);
+          const float safe = most == -INFINITY ? 0.0f : most;
+          alpha[n][i] = exp2f(top[n][i] - safe);
+          rescale = rescale || alpha[n][i] != 1.0f;
+          top[n][i] = most;
+          v[i] = exp2f(v[i] - safe), v[2 + i] = exp2f(v[2 + i] - safe);
+          sum[n][i] = fmaf(sum[n][i], alpha[n][i], v[i] + v[2 + i]);
+        }
+        s[n][0][0] = v[0], s[n][0][1] = v[1], s[n][0][2] = v[2], s[n][0][3] = v[3];
+      }
+      float v_scale[2] = {1.0f, 1.0f};
+      if constexpr (kInt8) {
+        const auto* const scales = reinterpret_cast<const float*>(stage_at + kScaleOffset) + kKeyBlock;
+        v_scale[0] = scales[g], v_scale[1] = scales[g + 8];
+      }
+#pragma unroll
+      for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          weights[n][i] =
+              MoveMatrixTransposed(kInt8 ? PackBf16(s[n][0][2 * i] * v_scale[i], s[n][0][2 * i + 1] * v_scale[i])
+                                         : PackBf16(s[n][0][2 * i], s[n][0][2 * i + 1]));
+      // Outputs so far are zero before the first block, and most blocks leave the maximum: nothing to do then.
+      if (begun && __any_sync(0xffffffffu, rescale)) {
+#pragma unroll
+        for (int j = 0; j < kHeadDim / 16; ++j)
+#pragma unroll
+          for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) o[j][n][i] *= alpha[n][i % 2];
+      }
+      begun = true;
+      if constexpr (!kInt8) {
+        const int v_key = lane / 16 * 8 + lane % 8;
+#pragma unroll
+        for (int j = 0; j < kHeadDim / 16; ++j) {
+          uint32_t a[4];
+          LoadMatrix4Transposed(a, stage + kVOffset + StageOffset<kHeadDim, false>(true, v_key, j * 2 + lane / 8 % 2));
+#pragma unroll
+          for (int n = 0; n < kQ8; ++n) Mma(o[j][n], a[0], a[1], a[2], a[3], weights[n][0], weights[n][1]);
+        }
+      } else {
+        // A lane takes kHeadDim / 8 dimensions from g * kHeadDim / 8 of keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9; output
+        // tile j has the (2 j)th and (2 j + 1)th of them as its rows g and g + 8.
+        constexpr int kWords = kHeadDim / 32;
+        uint32_t codes[4][kWords];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int v_key = 2 * c + i % 2 + i / 2 * 8;
+          const char* const row = stage_at + kVOffset;
+          if constexpr (kHeadDim == 128) {
+            const uint4 four = LoadShared16(row + StageOffset<kHeadDim, true>(true, v_key, g));
+            codes[i][0] = four.x, codes[i][1] = four.y, codes[i][2] = four.z, codes[i][3] = four.w;
+          } else {
+            const uint2 two = LoadShared8(row + StageOffset<kHeadDim, true>(true, v_key, g / 2) + g % 2 * 8);
+            codes[i][0] = two.x, codes[i][1] = two.y;
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < kHeadDim / 16; ++j) {
+          const int word = j / 2;
+          const uint32_t even = j % 2 == 0 ? 0x4440u : 0x6662u, odd = j % 2 == 0 ? 0x5551u : 0x7773u;
+          const uint32_t a0 = SpreadInt8(__byte_perm(codes[0][word], codes[1][word], even));
+          const uint32_t a1 = SpreadInt8(__byte_perm(codes[0][word], codes[1][word], odd));
+          const uint32_t a2 = SpreadInt8(__byte_perm(codes[2][word], codes[3][word], even));
+          const uint32_t a3 = SpreadInt8(__byte_perm(codes[2][word], codes[3][word], odd));
+#pragma unroll
+          for (int n = 0; n < kQ8; ++n) Mma(o[j][n], a0, a1, a2, a3, weights[n][0], weights[n][1]);
+        }
+      }
+      __syncwarp();
+      advance();
+      if (++place == kStages) place = 0;
+    }
+#pragma unroll
+    for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int offset = 4; offset < 32; offset *= 2) sum[n][i] += __shfl_xor_sync(0xffffffffu, sum[n][i], offset);
+        const int t = n * 8 + 2 * c + i;
+        if (t >= rows) continue;
+        float* const row = partials + ((which * kAttentionWarps + warp) * rows + t) * kRowStride;
+        if (g == 0) row[0] = top[n][i], row[1] = sum[n][i];
+#pragma unroll
+        for (int j = 0; j < kHeadDim / 16; ++j) {
+          if constexpr (kInt8) {
+            *reinterpret_cast<float2*>(row + 2 + g * (kHeadDim / 8) + 2 * j) = {o[j][n][i], o[j][n][2 + i]};
+          } else {
+            row[2 + j * 16 + g] = o[j][n][i], row[2 + j * 16 + g + 8] = o[j][n][2 + i];
+          }
+        }
+      }
+  }
+  __syncthreads();
+
+  // Weights of the chains in their group, maximum and sum of the group.
+  float* const weights = reinterpret_cast<float*>(smem + l.weights);
+  float* const heads = reinterpret_cast<float*>(smem + l.group);
+  for (int i = thread; i < block_groups * rows; i += kThreads) {
+    const int which = i / rows, t = i - which * rows;
+    const float* const from = partials + (which * kAttentionWarps * rows + t) * kRowStride;
+    float most = -INFINITY, total = 0.0f;
+#pragma unroll
+    for (int w = 0; w < kAttentionWarps; ++w) most = fmaxf(most, from[w * rows * kRowStride]);
+    const float safe = most == -INFINITY ? 0.0f : most;
+#pragma unroll
+    for (int w = 0; w < kAttentionWarps; ++w) {
+      const float weight = exp2f(from[w * rows * kRowStride] - safe);
+      weights[i * kAttentionWarps + w] = weight;
+      total = fmaf(from[w * rows * kRowStride + 1], weight, total);
+    }
+    heads[2 * i] = most, heads[2 * i + 1] = total;
+  }
+  __syncthreads();
+  // Two neighbouring values of a query from the chains of a group.
+  auto merge_group = [&](int which, int t, int d) {
+    const float* from = partials + (which * kAttentionWarps * rows + t) * kRowStride + 2 + d;
+    const float* const weight = weights + (which * rows + t) * kAttentionWarps;
+    float2 v{0.0f, 0.0f};
+#pragma unroll
+    for (int w = 0; w < kAttentionWarps; ++w, from += rows * kRowStride) {
+      const float2 chain = *reinterpret_cast<const float2*>(from);
+      v.x = fmaf(chain.x, weight[w], v.x), v.y = fmaf(chain.y, weight[w], v.y);
+    }
+    return v;
+  };
+  auto store = [&](int t, int d, float2 v, float total) {
+    const int64_t at = (first_row + t / group) * p.out_stride + (kv_head * group + t % group) * kHeadDim + d;
+    *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(p.out) + at) = PackBf16(v.x / total, v.y / total);
+  };
+  // Values of all groups, heads[2 * (group * rows + t)] their maxima and sums.
+  auto finish = [&](int t, int d, auto value_of) {
+    float most = -INFINITY, total = 0.0f;
+#pragma unroll
+    for (int s = 0; s < kGroups; ++s) most = fmaxf(most, heads[2 * (s * rows + t)]);
+    const float safe = most == -INFINITY ? 0.0f : most;
+    float2 v{0.0f, 0.0f};
+#pragma unroll 1
+    for (int s = 0; s < kGroups; ++s) {
+      const float weight = exp2f(heads[2 * (s * rows + t)] - safe);
+      total = fmaf(heads[2 * (s * rows + t) + 1], weight, total);
+      const float2 part_value = value_of(s);
+      v.x = fmaf(part_value.x, weight, v.x), v.y = fmaf(part_value.y, weight, v.y);
+    }
+    store(t, d, v, total);
+  };
+  const int pairs = rows * (kHeadDim / 2);
+  Mark(p.trace, 3);
+  if (block_groups == kGroups) {
+    for (int i = thread; i < pairs; i += kThreads) {
+      const int t = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
+      finish(t, d, [&](int s) { return merge_group(s, t, d); });
+    }
+    Mark(p.trace, 4);
+    return;
+  }
+  float* const workspace =
+      p.workspace + (static_cast<int64_t>(tile) * kv_heads + kv_head) * kGroups * 8 * kQ8 * kRowStride;
+  for (int i = thread; i < block_groups * pairs; i += kThreads) {
+    const int which = i / pairs, rest = i - which * pairs, t = rest / (kHeadDim / 2), d = rest % (kHeadDim / 2) * 2;
+    const float2 v = merge_group(which, t, d);
+    float* const to = workspace + ((part * block_groups + which) * 8 * kQ8 + t) * kRowStride;
+    __stcg(reinterpret_cast<float2*>(to + 2 + d), v);
+    if (d == 0)
+      __stcg(reinterpret_cast<float2*>(to), float2{heads[2 * (which * rows + t)], heads[2 * (which * rows + t) + 1]});
+  }
+  __shared__ uint32_t arrived;
+  __threadfence();
+  __syncthreads();
+  uint32_t* const counter = p.counter + tile * kv_heads + kv_head;
+  if (thread == 0) arrived = atomicAdd(counter, 1u);
+  __syncthreads();
+  if (arrived != static_cast<uint32_t>(p.blocks_per_tile) - 1) return;
+  __threadfence();
+  if (thread == 0) *counter = 0;
+  // Maxima and sums of all groups to the shared memory of the partials, whose use is over, while the values travel.
+  float* const all_heads = partials;
+  for (int i = thread; i < kGroups * rows; i += kThreads) {
+    const int s = i / rows, t = i - s * rows;
+    const float2 head = __ldcg(reinterpret_cast<const float2*>(workspace + (s * 8 * kQ8 + t) * kRowStride));
+    all_heads[2 * i] = head.x, all_heads[2 * i + 1] = head.y;
+  }
+  bool ready = false;
+  for (int first_pair = 0; first_pair < pairs; first_pair += kThreads) {
+    const int i = min(first_pair + thread, pairs - 1), t = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
+    float2 v[kGroups];
+#pragma unroll
+    for (int s = 0; s < kGroups; ++s)
+      v[s] = __ldcg(reinterpret_cast<const float2*>(workspace + (s * 8 * kQ8 + t) * kRowStride + 2 + d));
+    if (!ready) __syncthreads();
+    ready = true;
+    float most = -INFINITY, total = 0.0f;
+#pragma unroll
+    for (int s = 0; s < kGroups; ++s) most = fmaxf(most, all_heads[2 * (s * rows + t)]);
+    const float safe = most == -INFINITY ? 0.0f : most;
+    float2 value{0.0f, 0.0f};
+#pragma unroll
+    for (int s = 0; s < kGroups; ++s) {
+      const float weight = exp2f(all_heads[2 * (s * rows + t)] - safe);
+      total = fmaf(all_heads[2 * (s * rows + t) + 1], weight, total);
+      value.x = fmaf(v[s].x, weight, value.x), value.y = fmaf(v[s].y, weight, value.y);
+    }
+    if (first_pair + thread < pairs) store(t, d, value, total);
+  }
+  Mark(p.trace, 4);
+}
+
+}  // namespace voxrt::cuda_kernels
