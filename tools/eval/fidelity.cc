@@ -3,16 +3,18 @@
 // (docs/quantization.md); --state keeps the first model's clip scores, so that models can be evaluated one by one.
 //
 //   fidelity --clips DIR [--words DIR] --out FILE [--state FILE] --model bf16=DIR --model 4w_g32=FILE ...
-//            [--backend cpu] [--delays 480,960,2400] [--gains 0.3,0.1,0.02] [--condition-delay 480] [--threads N]
+//            [--kv-type int8 --model bf16_kv8=DIR ...] [--backend cpu] [--delays 480,960,2400]
+//            [--gains 4,0.3,0.1,0.02,0.005,0.001] [--condition-delay 480] [--threads N] [--commit ID]
 //
 // Conditions: "plain" at all delays; the gains, "start0" (speech from sample 0), "silence" (20 s of zeros first) and
-// "words" (isolated short words) at one delay. Gains "none": only plain.
+// "words" (isolated short words) at one delay. Gains "none": only plain. --kv-type holds for the models named after it.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <memory>
 #include <random>
@@ -35,17 +37,24 @@ constexpr int kResamples = 10000;
 constexpr size_t kSilence = size_t{16000} * 20;
 constexpr float kOnset = 0.01f;  // of the clip's peak
 
+struct Model {
+  std::string name;
+  std::string path;
+  std::string kv_type;  // empty: the backend's
+};
+
 struct Options {
   std::string clips;
   std::string words;
   std::string out;
   std::string state;  // the first model's scores per condition and clip; may be empty
   std::string backend = "cpu";
+  std::string commit;
   int threads = 0;
   int condition_delay = 480;
   std::vector<int> delays = {480, 960, 2400};
-  std::vector<float> gains = {0.3f, 0.1f, 0.02f};
-  std::vector<std::pair<std::string, std::string>> models;  // name, path
+  std::vector<float> gains = {4.0f, 0.3f, 0.1f, 0.02f, 0.005f, 0.001f};
+  std::vector<Model> models;
 };
 
 struct Condition {
@@ -70,6 +79,7 @@ std::vector<T> Numbers(const std::string& list) {
 
 Options Parse(int argc, char** argv) {
   Options options;
+  std::string kv_type;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
     const std::string value = argv[i + 1];
@@ -83,6 +93,10 @@ Options Parse(int argc, char** argv) {
       options.state = value;
     else if (flag == "--backend")
       options.backend = value;
+    else if (flag == "--commit")
+      options.commit = value;
+    else if (flag == "--kv-type")
+      kv_type = value;
     else if (flag == "--threads")
       options.threads = std::atoi(value.c_str());
     else if (flag == "--delays")
@@ -92,7 +106,7 @@ Options Parse(int argc, char** argv) {
     else if (flag == "--condition-delay")
       options.condition_delay = std::atoi(value.c_str());
     else if (flag == "--model" && value.find('=') != value.npos)
-      options.models.emplace_back(value.substr(0, value.find('=')), value.substr(value.find('=') + 1));
+      options.models.push_back({value.substr(0, value.find('=')), value.substr(value.find('=') + 1), kv_type});
     else
       Fail("unknown option " + flag);
   }
@@ -233,6 +247,45 @@ void AddRow(Json* table, Json row) {
   (*table)["rows"] = Json(std::move(kept));
 }
 
+std::shared_ptr<Engine> Open(const Model& model, const Options& options) {
+  EngineOptions engine_options;
+  engine_options.model_path = model.path;
+  engine_options.backend = options.backend;
+  engine_options.threads = options.threads;
+  engine_options.kv_type = model.kv_type;
+  auto created = Engine::Create(engine_options);
+  if (!created.ok()) Fail(fmt::format("{}: {}", model.name, created.status().message()));
+  return *created;
+}
+
+std::string Now() {
+  char text[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return text;
+}
+
+// What every condition of one model gives; the first model's scores are what the others are compared with.
+void Evaluate(const Model& model, bool first, const Options& options, const std::vector<Condition>& conditions,
+              Json* state, Json* table) {
+  std::shared_ptr<Engine> engine;
+  for (const Condition& condition : conditions) {
+    if (first && state->Find(Key(condition)) != nullptr) continue;
+    if (engine == nullptr) engine = Open(model, options);
+    auto scores = ScoreClips(*engine, condition.clips, condition.delay_ms, {});
+    if (!scores.ok()) Fail(fmt::format("{}: {}", model.name, scores.status().message()));
+    if (first) (*state)[Key(condition)] = ToJson(*scores);
+    Json row = Row(model.name, condition, *scores, FromJson(*state->Find(Key(condition))));
+    row["kv_type"] = engine->info().kv_type;
+    row["date"] = Now();
+    row["commit"] = options.commit;
+    AddRow(table, std::move(row));
+    (*table)["device"] = engine->info().device;
+    WriteTable(options.out, *table);
+    if (first && !options.state.empty()) WriteTable(options.state, *state);
+  }
+}
+
 int Main(int argc, char** argv) {
   const Options options = Parse(argc, argv);
   const std::vector<Condition> conditions = MakeConditions(options);
@@ -242,27 +295,7 @@ int Main(int argc, char** argv) {
   table["backend"] = options.backend;
   table["bootstrap_resamples"] = kResamples;
   for (size_t m = 0; m < options.models.size(); ++m) {
-    const auto& [name, path] = options.models[m];
-    std::shared_ptr<Engine> engine;
-    for (const Condition& condition : conditions) {
-      const Json* known = state.Find(Key(condition));
-      if (m == 0 && known != nullptr) continue;
-      if (engine == nullptr) {
-        EngineOptions engine_options;
-        engine_options.model_path = path;
-        engine_options.backend = options.backend;
-        engine_options.threads = options.threads;
-        auto created = Engine::Create(engine_options);
-        if (!created.ok()) Fail(fmt::format("{}: {}", name, created.status().message()));
-        engine = *created;
-      }
-      auto scores = ScoreClips(*engine, condition.clips, condition.delay_ms, {});
-      if (!scores.ok()) Fail(fmt::format("{}: {}", name, scores.status().message()));
-      if (m == 0) state[Key(condition)] = ToJson(*scores);
-      AddRow(&table, Row(name, condition, *scores, FromJson(*state.Find(Key(condition)))));
-      WriteTable(options.out, table);
-      if (m == 0 && !options.state.empty()) WriteTable(options.state, state);
-    }
+    Evaluate(options.models[m], m == 0, options, conditions, &state, &table);
   }
   return 0;
 }
