@@ -1,8 +1,7 @@
 // Linear layers over int4 and int8 weights with fp32 activations: the weight is exactly quant::Dequantize's (rounded to
 // bf16), products and sums are those of fp32 weights (linear_tile-inl.h).
-//   few rows   codes become weights in registers: int4 through a table of the 16 values of a group (16 lanes only),
-//   int8 by
-//              arithmetic
+//   few rows   codes become weights in registers: int4 through a table of the 16 values of a group (16 lanes only; for
+//              symmetric codes the tables of all scales are made once), int8 by arithmetic
 //   many rows  a block of weight rows is dequantized into cache once and meets all activation rows there
 #include "backend/cpu/kernels.h"
 
@@ -11,6 +10,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target: compiled for each instruction set.
 #include <bit>
+#include <memory>
 
 #include "backend/cpu/linear_tile-inl.h"
 #include "hwy/highway.h"
@@ -115,6 +115,24 @@ void DequantizeInto(const Codes& codes, int64_t row, float* out) {
   }
 }
 
+// The 16 weights of every bf16 scale, [65536, 16] (4 MB): a group's table is one load instead of eight operations. The
+// scales of a model lie within a few powers of two, so that what is used of it stays in the second-level cache.
+const float* SymmetricValues() {
+  static const std::unique_ptr<float[]> values = [] {
+    constexpr int32_t kScales = 65536;
+    auto out = std::make_unique<float[]>(size_t{kScales} * 16);
+    const DF d;
+    for (int32_t i = 0; i < kScales; ++i) {
+      const VF scale = hn::Set(d, quant::BF16ToF32(static_cast<uint16_t>(i)));
+      for (int64_t j = 0; j < 16; j += kL) {
+        hn::StoreU(Symmetric(hn::Iota(DI(), static_cast<int32_t>(j) - 8), scale), d, out.get() + i * 16 + j);
+      }
+    }
+    return out;
+  }();
+  return values.get();
+}
+
 struct WidenCodes {
   Codes codes[2];
 
@@ -131,62 +149,112 @@ struct CodesOperand {
   const float* x;
   int64_t x_stride;
 
-  // Weights of columns [k, k + 32) of one row as the vectors kL apart; `table` holds the 16 values of the group.
+  const float* values;  // kInt4: SymmetricValues()
+
+  // sum[r * NW + n] = w[n] . in[r]; first[n]: index of the row's first scale.
   template <int NW, int NR>
   HWY_INLINE void Dot(const uint8_t* const* HWY_RESTRICT w, const int64_t* HWY_RESTRICT first, const float* const* in,
                       VF* HWY_RESTRICT acc) const {
     const DF d;
-    const DI di;
     VF sum[NW * NR];
     VF scale[NW];  // int4: the group's table
 #pragma GCC unroll 16
     for (int i = 0; i < NW * NR; ++i) sum[i] = hn::Zero(d);
     const int64_t group_mask = (int64_t{1} << codes.group_shift) - 1;
+    constexpr int64_t kLine = kKind == quant::FormatKind::kInt8 ? 64 : 128;  // columns
+    const int64_t ahead = PrefetchDistance(NW, codes.cols * 64 / kLine);
+    PrefetchScales<NW>(first[0]);
     for (int64_t k = 0; k < codes.cols; k += 32) {
+      if (k % kLine == 0) {
+#pragma GCC unroll 8
+        for (int n = 0; n < NW; ++n) PrefetchWeights(w[n] + k * 64 / kLine, ahead);
+      }
       if ((k & group_mask) == 0) {
 #pragma GCC unroll 8
         for (int n = 0; n < NW; ++n) scale[n] = GroupValues(first[n] + (k >> codes.group_shift));
       }
-#pragma GCC unroll 8
-      for (int64_t part = 0; part < 32; part += kL) {
-        VF wide[NW];
-#pragma GCC unroll 8
-        for (int n = 0; n < NW; ++n) {
-          if constexpr (kKind == quant::FormatKind::kInt8) {
-            const hn::Rebind<int8_t, DF> d8;
-            const VI code = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const int8_t*>(w[n]) + k + part));
-            wide[n] = Symmetric(code, scale[n]);
-          } else {
-            const hn::Rebind<uint8_t, DF> du8;
-            const VI both = hn::PromoteTo(di, hn::LoadU(du8, w[n] + k / 2));
-            const VI index = part == 0 ? hn::And(both, hn::Set(di, 15)) : hn::ShiftRight<4>(both);
-            wide[n] = hn::TableLookupLanes(scale[n], hn::IndicesFromVec(d, index));
-          }
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < NR; ++r) {
-          const VF v = hn::LoadU(d, in[r] + k + part);
-#pragma GCC unroll 8
-          for (int n = 0; n < NW; ++n) sum[r * NW + n] = hn::MulAdd(wide[n], v, sum[r * NW + n]);
-        }
+      if constexpr (kKind == quant::FormatKind::kInt8) {
+        Int8Step<NW, NR>(w, in, k, scale, sum);
+      } else {
+        NibbleStep<NW, NR>(w, in, k, scale, sum);
       }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < NW * NR; ++i) acc[i] = sum[i];
   }
 
+  // Those of the rows after these: too little at a time for a prefetcher to follow.
+  template <int NW>
+  HWY_INLINE void PrefetchScales(int64_t first) const {
+    if (codes.group_shift == 62) return;
+    const int64_t bytes = NW * (codes.cols >> codes.group_shift) * 2;
+    const auto* at = reinterpret_cast<const std::byte*>(codes.scale + first);
+    for (int64_t i = 0; i < bytes; i += 64) PrefetchWeights(at + i, std::max<int64_t>(bytes, 1024));
+  }
+
+  template <int NW, int NR>
+  HWY_INLINE void Int8Step(const uint8_t* const* HWY_RESTRICT w, const float* const* in, int64_t k,
+                           const VF* HWY_RESTRICT scale, VF* HWY_RESTRICT sum) const {
+    const hn::Rebind<int8_t, DF> d8;
+#pragma GCC unroll 8
+    for (int64_t part = 0; part < 32; part += kL) {
+      VF wide[NW];
+#pragma GCC unroll 8
+      for (int n = 0; n < NW; ++n) {
+        const VI code = hn::PromoteTo(DI(), hn::LoadU(d8, reinterpret_cast<const int8_t*>(w[n]) + k + part));
+        wide[n] = Symmetric(code, scale[n]);
+      }
+      Accumulate<NW, NR>(wide, in, k + part, sum);
+    }
+  }
+
+  // 32 columns are 16 bytes: the low nibbles, then the high ones.
+  template <int NW, int NR>
+  HWY_INLINE void NibbleStep(const uint8_t* const* HWY_RESTRICT w, const float* const* in, int64_t k,
+                             const VF* HWY_RESTRICT table, VF* HWY_RESTRICT sum) const {
+    const hn::Rebind<uint8_t, DF> du8;
+    VI both[NW];
+    VF wide[NW];
+#pragma GCC unroll 8
+    for (int n = 0; n < NW; ++n) {
+      both[n] = hn::PromoteTo(DI(), hn::LoadU(du8, w[n] + k / 2));
+      wide[n] = Lookup16(table[n], both[n]);
+    }
+    Accumulate<NW, NR>(wide, in, k, sum);
+#pragma GCC unroll 8
+    for (int n = 0; n < NW; ++n) wide[n] = Lookup16(table[n], hn::ShiftRight<4>(both[n]));
+    Accumulate<NW, NR>(wide, in, k + 16, sum);
+  }
+
+  // table[index mod 16].
+  static HWY_INLINE VF Lookup16(VF table, VI index) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    return VF{_mm512_permutexvar_ps(index.raw, table.raw)};  // looks at the low four bits only
+#else
+    return hn::TableLookupLanes(table, hn::IndicesFromVec(DF(), hn::And(index, hn::Set(DI(), 15))));
+#endif
+  }
+
+  template <int NW, int NR>
+  HWY_INLINE void Accumulate(const VF* HWY_RESTRICT wide, const float* const* in, int64_t k,
+                             VF* HWY_RESTRICT sum) const {
+#pragma GCC unroll 4
+    for (int r = 0; r < NR; ++r) {
+      const VF v = hn::LoadU(DF(), in[r] + k);
+#pragma GCC unroll 8
+      for (int n = 0; n < NW; ++n) sum[r * NW + n] = hn::MulAdd(wide[n], v, sum[r * NW + n]);
+    }
+  }
+
   HWY_INLINE VF GroupValues(int64_t index) const {
     const DF d;
-    const VF scale = hn::Set(d, quant::BF16ToF32(codes.scale[index]));
-    if constexpr (kKind == quant::FormatKind::kInt8) {
-      return scale;
-    } else {
-      const VI all = hn::Iota(DI(), 0);
-      if constexpr (kKind == quant::FormatKind::kInt4Tile) {
-        return Asymmetric(all, scale, hn::Set(d, quant::BF16ToF32(codes.zero[index])));
-      }
-      return Symmetric(hn::Sub(all, hn::Set(DI(), 8)), scale);
+    const uint16_t stored = codes.scale[index];
+    if constexpr (kKind == quant::FormatKind::kInt4) return hn::LoadU(d, values + int64_t{stored} * 16);
+    const VF scale = hn::Set(d, quant::BF16ToF32(stored));
+    if constexpr (kKind == quant::FormatKind::kInt4Tile) {
+      return Asymmetric(hn::Iota(DI(), 0), scale, hn::Set(d, quant::BF16ToF32(codes.zero[index])));
     }
+    return scale;
   }
 
   template <int NW, int NR>
@@ -198,7 +266,7 @@ struct CodesOperand {
 
   template <int NW, int NR>
   HWY_NOINLINE VF Sums(int64_t row, int valid_w, const std::array<const float*, NR>& in) const {
-    constexpr int kStep = std::min(NW, NR == 1 ? 8 : kMaxAccumulators / NR);
+    constexpr int kStep = std::min(NW, NR == 1 ? 4 : kMaxAccumulators / NR);
     const uint8_t* w[NW];
     int64_t first[NW];
     for (int n = 0; n < NW; ++n) {
@@ -222,7 +290,8 @@ void RunCodes(const LinearJob& job, WorkerScratch& scratch, Sink sink) {
   const Codes pair = MakeCodes(job, true);
   const auto in_place = [&](auto kind) HWY_ATTR {
     using Operand = CodesOperand<decltype(kind)::value>;
-    RunInPlace(Operand{codes, job.x, job.x_stride}, Operand{pair, job.x, job.x_stride}, job, kL, sink);
+    const float* values = kind == quant::FormatKind::kInt4 ? SymmetricValues() : nullptr;
+    RunInPlace(Operand{codes, job.x, job.x_stride, values}, Operand{pair, job.x, job.x_stride, values}, job, kL, sink);
   };
   if (job.rows < kManyRows && job.cols % 32 == 0) {
     using quant::FormatKind;

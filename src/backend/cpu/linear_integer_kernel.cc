@@ -206,7 +206,8 @@ struct IntegerOperand {
     const uint8_t* w[NW];
     const uint16_t* s[NW];
     const int64_t blocks = cols / kBlock;
-    const int64_t ahead = PrefetchDistance(NW, row_bytes());
+    const int64_t ahead = NW == 1 ? kStreamAhead : PrefetchDistance(NW, row_bytes());
+    if constexpr (NW == 1) PrefetchScales(row_scale[0]);
     for (int64_t b = 0; b < blocks; ++b) {
 #pragma GCC unroll 8
       for (int n = 0; n < NW; ++n) {
@@ -226,6 +227,13 @@ struct IntegerOperand {
     }
 #pragma GCC unroll 16
     for (int i = 0; i < NW * NR; ++i) acc[i] = sum[i];
+  }
+
+  // Those of the fourth row after this one: too little at a time for a prefetcher to follow.
+  HWY_INLINE void PrefetchScales(const uint16_t* row_scale) const {
+    const int64_t bytes = row_scales() * 2;
+    for (int64_t i = 0; i < bytes; i += 64)
+      PrefetchWeights(reinterpret_cast<const std::byte*>(row_scale) + i, 4 * bytes);
   }
 
   // The last, incomplete block: missing weights are zeros, missing scales finite.
@@ -255,7 +263,8 @@ struct IntegerOperand {
 
   template <int NW, int NR>
   HWY_NOINLINE VF Sums(int64_t row, int valid_w, const QuantizedInputs<NW, NR>& in) const {
-    constexpr int kStep = std::min(NW, 4);
+    // A single activation row is limited by memory, where one stream of weights comes in faster than four.
+    constexpr int kStep = NR == 1 ? 1 : std::min(NW, 4);
     const uint8_t* w[NW];
     const uint16_t* s[NW];
     RowPointers<NW>(weight + row * row_bytes(), row_bytes(), valid_w, w);

@@ -72,6 +72,8 @@ HWY_INLINE void RunInPlace(const Operand& operand, const Operand& pair, const Li
 HWY_INLINE int64_t PrefetchDistance(int64_t step, int64_t row_bytes) {
   return std::max<int64_t>(step * row_bytes, 8192);
 }
+// The same for a single row at a time.
+constexpr int64_t kStreamAhead = 4096;
 HWY_INLINE void PrefetchWeights(const void* p, int64_t distance) {
   __builtin_prefetch(static_cast<const std::byte*>(p) + distance, 0, 2);
 }
