@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "backend/registry.h"
 #include "base/json.h"
@@ -140,7 +141,7 @@ class ExportRun {
       return kInterrupted;
     }
     screen_.Error(status.message());
-    return ExitCodeFor(status);
+    return model_exit_code_.value_or(ExitCodeFor(status));
   }
 
  private:
@@ -170,9 +171,12 @@ class ExportRun {
   Status Export(ExportReport* report) {
     const ExportOptions& options = command_.options;
     // Quantizing finds values that are not finite itself; copied tensors are small.
-    VOXRT_ASSIGN_OR_RETURN(
-        const auto checkpoint,
-        weights::Checkpoint::Open(options.model_path, {.threads = options.threads, .scan_values = false}));
+    auto opened = weights::Checkpoint::Open(options.model_path, {.threads = options.threads, .scan_values = false});
+    if (!opened.ok()) {
+      model_exit_code_ = ModelExitCode(opened.status());
+      return opened.status();
+    }
+    const auto checkpoint = *opened;
     VOXRT_ASSIGN_OR_RETURN(const exporter::ExportPlan plan, exporter::MakePlan(options, *checkpoint));
     VOXRT_RETURN_IF_ERROR(CreateOutputDir(command_));
     VOXRT_ASSIGN_OR_RETURN(*report, exporter::WriteArtifact(options, plan, *checkpoint, command_.producer,
@@ -185,7 +189,7 @@ class ExportRun {
     screen_.Note(fmt::format("wrote {}{}{}: {} from {} in {:.1f} s", options.output_path,
                              options.data_path.empty() ? "" : " and ", options.data_path,
                              Gigabytes(report->artifact_bytes), Gigabytes(report->source_bytes), report->seconds));
-    return screen_.Out(SummaryText(*report));
+    return command_.screen.quiet ? Status() : screen_.Out(SummaryText(*report));
   }
 
   static std::string ProgressText(int64_t done, int64_t total) {
@@ -236,6 +240,7 @@ class ExportRun {
 
   ExportCommand command_;
   Screen screen_;
+  std::optional<int> model_exit_code_;  // of a checkpoint that cannot be opened, as for every other command
   std::vector<engine::EvalClip> clips_;
 };
 

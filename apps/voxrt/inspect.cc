@@ -25,6 +25,7 @@ struct InspectCommand {
   bool json = false;
   bool tensors = false;
   bool scan = false;
+  bool verify = false;
   RawOptions raw;
   ScreenFlags screen;
 };
@@ -46,8 +47,9 @@ bool LooksLikeModel(const std::string& path) {
 }
 
 Result<Finding> InspectModel(const std::string& path, const InspectCommand& command) {
-  VOXRT_ASSIGN_OR_RETURN(weights::ModelReport report,
-                         weights::InspectModel(path, {.data_path = command.data_path, .scan_values = command.scan}));
+  VOXRT_ASSIGN_OR_RETURN(weights::ModelReport report, weights::InspectModel(path, {.data_path = command.data_path,
+                                                                                   .scan_values = command.scan,
+                                                                                   .verify = command.verify}));
   if (!command.tensors) report.tensors.clear();
   return Finding{weights::ToJson(report), report.error};
 }
@@ -150,6 +152,8 @@ void AddInspect(Cli& cli) {
   app->add_flag("--json", command->json, "One JSON object a line");
   app->add_flag("--tensors", command->tensors, "List every tensor too");
   app->add_flag("--scan", command->scan, "Look for NaN too: reads the whole model");
+  app->add_flag("--verify", command->verify,
+                "Compare an artifact's contents with the hash that it states: reads all of it");
   AddRawOptions(*app, &command->raw);
   AddScreenOptions(*app, &command->screen);
   app->callback([&cli, command] { cli.body = [command] { return RunInspect(*command); }; });

@@ -7,6 +7,7 @@
 
 #include "export/export.h"
 #include "weights/artifact_metadata.h"
+#include "weights/artifact_verify.h"
 #include "weights/checkpoint.h"
 #include "weights/test_checkpoints.h"
 
@@ -90,6 +91,28 @@ TEST_F(HostileArtifactTest, TensorsThatAreWrongAreNamed) {
   EXPECT_THAT(Replaced(R"("params.json":)", R"("parans.json":)"), HasSubstr("no params.json"));
   EXPECT_THAT(Replaced(R"(\"layers.0.attention.wq.weight\":)", R"(\"layers.9.attention.wq.weight\":)"),
               HasSubstr("layers."));
+}
+
+TEST_F(HostileArtifactTest, AFlippedBitAnywhereInTheContentsIsFoundByVerifying) {
+  const std::string path = folder_ / "bad.safetensors";
+  EXPECT_TRUE(weights::VerifyArtifact(folder_ / "good.safetensors", "").ok());
+  const size_t data = 8 + HeaderLength(good_);
+  std::mt19937 random(7);
+  for (int i = 0; i < 50; ++i) {
+    std::string bytes = good_;
+    const size_t at = data + random() % (bytes.size() - data);
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+    weights::WriteAll(path, bytes);
+    const Status status = weights::VerifyArtifact(path, "", 1 + i % 3);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidModel) << at;
+    EXPECT_THAT(status.message(), HasSubstr("the file is damaged")) << at;
+  }
+}
+
+TEST_F(HostileArtifactTest, OnlyAnArtifactCanBeVerified) {
+  const Status status = weights::VerifyArtifact(weights::TinyFolder() + "/consolidated.safetensors", "");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidModel);
+  EXPECT_THAT(status.message(), HasSubstr("was not written by `voxrt export`"));
 }
 
 TEST_F(HostileArtifactTest, ScalesThatAreNotFiniteAreRefused) {

@@ -196,6 +196,12 @@ Result<ArtifactMetadata> ParseArtifactMetadata(const SafetensorsHeader& header) 
   return metadata;
 }
 
+std::string DataPath(const std::string& manifest_path, const std::string& data_path, const ArtifactData& data) {
+  if (!data_path.empty()) return data_path;
+  const size_t slash = manifest_path.rfind('/');
+  return (slash == manifest_path.npos ? "" : manifest_path.substr(0, slash + 1)) + data.file;
+}
+
 std::string CombineTensorHashes(const std::vector<std::string>& sha256_of_tensors) {
   base::Sha256 sha;
   for (const std::string& hash : sha256_of_tensors) sha.Update(std::as_bytes(std::span(hash)));

@@ -54,6 +54,9 @@ struct ArtifactMetadata {
   std::string dtype;
 };
 
+// Where the data file of a manifest is: at `data_path`, or beside the manifest where that is empty.
+std::string DataPath(const std::string& manifest_path, const std::string& data_path, const ArtifactData& data);
+
 // Whether a file claims to be an artifact.
 bool IsArtifact(const SafetensorsHeader& header);
 

@@ -38,13 +38,10 @@ bool IsByteFile(std::string_view name) {
   return name == kArtifactParams || name == kArtifactTekken || name == kArtifactHash;
 }
 
-// The data file of a manifest: where --data-path says, else beside the manifest.
+// The data file of a manifest.
 Result<SafetensorsFile> OpenData(const std::string& manifest_path, const std::string& data_path,
                                  const ArtifactData& data) {
-  const size_t slash = manifest_path.rfind('/');
-  const std::string path = !data_path.empty()
-                               ? data_path
-                               : (slash == manifest_path.npos ? "" : manifest_path.substr(0, slash + 1)) + data.file;
+  const std::string path = DataPath(manifest_path, data_path, data);
   Result<SafetensorsFile> opened = OpenSafetensors(path);
   if (!opened.ok()) {
     if (opened.status().code() != StatusCode::kNotFound) return opened.status();

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "weights/artifact_verify.h"
 #include "weights/checkpoint.h"
 #include "weights/checkpoint_source.h"
 
@@ -173,6 +174,10 @@ Result<ModelReport> InspectModel(const std::string& path, const InspectOptions& 
     if (fs::is_directory(path, error)) FillConfig(path, &report);
     FillFromHeaders(files, &report);
   }
+  if (options.verify && report.error.ok()) {
+    report.error = VerifyArtifact(path, options.data_path);
+    report.verified = report.error.ok();
+  }
   FillFiles(files, &report);
   if (report.config.has_value()) {
     report.caches = {CacheBytes(*report.config, "fp32", 4), CacheBytes(*report.config, "bf16", 2)};
@@ -186,7 +191,7 @@ Json ToJson(const ModelReport& report) {
   root["weight_bytes"] = report.weight_bytes;
   root["default_delay_ms"] = report.default_delay_ms;
   if (report.config.has_value()) root["config"] = ToJson(*report.config);
-  root["caches"] = Json::Array();
+  if (report.verified) root["verified"] = true;
   for (const CacheReport& cache : report.caches) {
     root["caches"].Append(
         Json::MakeObject({{"kv_type", cache.kv_type},
@@ -202,12 +207,10 @@ Json ToJson(const ModelReport& report) {
     root["files"].Append(
         Json::MakeObject({{"path", file.path}, {"bytes", file.bytes}, {"metadata", std::move(metadata)}}));
   }
-  root["dtypes"] = Json::Array();
   for (const DTypeReport& dtype : report.dtypes) {
     root["dtypes"].Append(
         Json::MakeObject({{"dtype", dtype.dtype}, {"tensors", dtype.tensors}, {"bytes", dtype.bytes}}));
   }
-  root["tensors"] = Json::Array();
   for (const TensorReport& tensor : report.tensors) {
     root["tensors"].Append(Json::MakeObject({{"name", tensor.name},
                                              {"dtype", tensor.dtype},
@@ -215,7 +218,6 @@ Json ToJson(const ModelReport& report) {
                                              {"format", tensor.format},
                                              {"bytes", tensor.bytes}}));
   }
-  root["error"] = nullptr;
   if (!report.error.ok()) {
     root["error"] =
         Json::MakeObject({{"code", StatusCodeName(report.error.code())}, {"message", report.error.message()}});

@@ -52,18 +52,21 @@ struct ModelReport {
   int64_t weight_bytes = 0;
   std::vector<CacheReport> caches;  // empty without a config
   int default_delay_ms = 0;         // 0 = unknown
+  bool verified = false;            // the contents have the hash that the artifact states
   Status error;                     // why the model cannot be used; ok = it can
 };
 
 struct InspectOptions {
   std::string data_path = {};  // as OpenOptions
   bool scan_values = false;    // also look for NaN: reads the whole model
+  bool verify = false;         // also compare the contents with the artifact's hash: reads the whole model
 };
 
 // Fails only where there is nothing at `path` at all.
 Result<ModelReport> InspectModel(const std::string& path, const InspectOptions& options = {});
 
-// The report as one object; keys as in the structs, errors as {"code", "message"}.
+// The report as one object; keys as in the structs, errors as {"code", "message"}; what is empty or unknown is left
+// out.
 base::Json ToJson(const ModelReport& report);
 
 CacheReport CacheBytes(const ModelConfig& config, const std::string& kv_type, int64_t bytes_per_value);

@@ -106,7 +106,7 @@ TEST(Inspect, JsonHoldsTheReport) {
   EXPECT_EQ(*json.Find("layout")->AsString(), "mistral");
   EXPECT_EQ(json.Find("config")->Find("decoder")->Find("dim")->AsInt(), 256);
   EXPECT_EQ(json.Find("tensors")->AsArray()->size(), 81u);
-  EXPECT_TRUE(json.Find("error")->is_null());
+  EXPECT_EQ(json.Find("error"), nullptr);
   EXPECT_TRUE(base::ParseJson(json.Dump()).ok());
   const TempFolder folder;
   EXPECT_EQ(*ToJson(*InspectModel(folder.path())).Find("error")->Find("code")->AsString(), "not_found");

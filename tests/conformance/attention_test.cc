@@ -1,6 +1,7 @@
 // Attention of every backend against ref, in every cache type; chunk invariance bit for bit.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "backend/checks.h"
 #include "fixture.h"
@@ -32,6 +33,32 @@ TEST_P(AttentionConformance, EqualsRefInEveryCacheTypeWhileTheRingWraps) {
         ExpectWithin(actual, expected, allowed,
                      std::string(DTypeName(kv)) + " cache, " + std::to_string(heads) + " heads");
       }
+    }
+  }
+}
+
+// What narrower caches cost, relative to the outputs of fp32 caches (docs/quantization.md).
+TEST_P(AttentionConformance, NarrowCachesKeepTheOutputsWithinTheirShareOfError) {
+  Random random(37);
+  for (PlanId plan : {PlanId::kEncoder, PlanId::kDecoder}) {
+    const AttentionRun run{.plan = plan, .heads = 8, .activation = activation()};
+    const Matrix qkv = random.Normals(200, run.qkv_cols());
+    dev().ResetState(SmallState(24, 40, DType::kF32));
+    const Matrix exact = run.Session(dev(), 0, qkv, {4});
+    for (const auto& [kv, most] : {std::pair(DType::kBF16, 0.004), {DType::kI8, 0.02}}) {
+      dev().ResetState(SmallState(24, 40, kv));
+      const Matrix narrow = run.Session(dev(), 0, qkv, {4});
+      double error = 0.0;
+      double sum = 0.0;
+      for (size_t i = 0; i < exact.values.size(); ++i) {
+        error += std::pow(narrow.values[i] - exact.values[i], 2);
+        sum += std::pow(exact.values[i], 2);
+      }
+      const double relative_rms = std::sqrt(error / sum);
+      RecordProperty(std::string(plan == PlanId::kEncoder ? "encoder_" : "decoder_") + std::string(DTypeName(kv)),
+                     std::to_string(relative_rms));
+      EXPECT_LT(relative_rms, most) << DTypeName(kv);
+      EXPECT_GT(relative_rms, most / 20) << DTypeName(kv);  // else the cache is not of this type
     }
   }
 }

@@ -34,12 +34,14 @@ CpuDevice::CpuDevice(const DeviceOptions& options) : workers_(std::make_shared<W
 bool CpuDevice::Supports(const quant::Format& format) const { return SupportsFormat(format); }
 
 Result<std::unique_ptr<PreparedLinear>> CpuDevice::Prepare(const LinearSpec& spec) {
-  VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<CpuLinear> linear, CpuLinear::Make(spec));
+  std::lock_guard lock(workers_->mutex);
+  VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<CpuLinear> linear, CpuLinear::Make(spec, workers_->pool));
   return std::unique_ptr<PreparedLinear>(std::move(linear));
 }
 
 Result<std::unique_ptr<PreparedConv>> CpuDevice::PrepareConv(const ConvSpec& spec) {
-  VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<CpuConv> conv, CpuConv::Make(spec));
+  std::lock_guard lock(workers_->mutex);
+  VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<CpuConv> conv, CpuConv::Make(spec, workers_->pool));
   return std::unique_ptr<PreparedConv>(std::move(conv));
 }
 

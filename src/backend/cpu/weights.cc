@@ -5,9 +5,16 @@
 #include "backend/checks.h"
 #include "backend/cpu/kernels.h"
 #include "base/check.h"
+#include "base/function_ref.h"
 
 namespace voxrt::backend::cpu {
 namespace {
+
+void ForRows(int64_t rows, base::ThreadPool& pool, base::FunctionRef<void(int64_t row)> body) {
+  pool.Run([&](int worker, int workers) {
+    for (int64_t n = rows * worker / workers; n < rows * (worker + 1) / workers; ++n) body(n);
+  });
+}
 
 bool IsFloat(quant::DType dtype) {
   return dtype == quant::DType::kF32 || dtype == quant::DType::kF16 || dtype == quant::DType::kBF16;
@@ -30,7 +37,7 @@ bool SupportsFormat(const quant::Format& format) {
   return false;
 }
 
-Result<std::unique_ptr<CpuLinear>> CpuLinear::Make(const LinearSpec& spec) {
+Result<std::unique_ptr<CpuLinear>> CpuLinear::Make(const LinearSpec& spec, base::ThreadPool& pool) {
   VOXRT_RETURN_IF_ERROR(Validate(spec));
   int64_t rows = 0;
   const int64_t cols = spec.blocks.front().weight.cols;
@@ -53,25 +60,26 @@ Result<std::unique_ptr<CpuLinear>> CpuLinear::Make(const LinearSpec& spec) {
   for (const LinearBlock& block : spec.blocks) {
     linear->blocks_.push_back(
         {.weight = block.weight, .bias = block.bias.empty() ? nullptr : block.bias.data(), .row_begin = row_begin});
-    linear->PrepareBlock(linear->blocks_.back());
+    linear->PrepareBlock(linear->blocks_.back(), pool);
     row_begin += block.weight.rows;
   }
   return linear;
 }
 
-void CpuLinear::PrepareBlock(Block& block) {
+void CpuLinear::PrepareBlock(Block& block, base::ThreadPool& pool) {
   const quant::HostLinear& w = block.weight;
-  if (w.format.kind == quant::FormatKind::kInt4Tile) return UntileBlock(block);
+  if (w.format.kind == quant::FormatKind::kInt4Tile) return UntileBlock(block, pool);
   if (!w.format.int8_activations) return;
   sums_.push_back(std::make_unique<float[]>(static_cast<size_t>(w.rows)));
   LinearJob job;
   SetWeight(block, job);
-  for (int64_t n = 0; n < w.rows; ++n) sums_.back()[static_cast<size_t>(n)] = WeightSum(job, n);
-  block.sums = sums_.back().get();
+  float* sums = sums_.back().get();
+  ForRows(w.rows, pool, [&](int64_t n) { sums[n] = WeightSum(job, n); });
+  block.sums = sums;
 }
 
 // docs/model.md 12.1 to the order of 12.7, scales and zeros to [rows, groups] each.
-void CpuLinear::UntileBlock(Block& block) {
+void CpuLinear::UntileBlock(Block& block, base::ThreadPool& pool) {
   quant::HostLinear& w = block.weight;
   const int64_t groups = w.cols / w.format.group;
   codes_.push_back(std::make_unique<uint8_t[]>(static_cast<size_t>(w.rows * w.cols / 2)));
@@ -79,7 +87,7 @@ void CpuLinear::UntileBlock(Block& block) {
   uint8_t* codes = codes_.back().get();
   uint16_t* scales = scales_.back().get();
   const auto* words = static_cast<const uint32_t*>(w.data);
-  for (int64_t n = 0; n < w.rows; ++n) {
+  ForRows(w.rows, pool, [&](int64_t n) {
     for (int64_t k = 0; k < w.cols; k += 32) {
       // The 32 columns of a run lie in words of four lanes: lane t holds columns 2t and 2t + 1 of each eighth.
       const uint32_t* run = words + (((n / 8) * (w.cols / 128) + k / 128) * 32 + (n % 8) * 4) * 4 + k % 128 / 32;
@@ -97,7 +105,7 @@ void CpuLinear::UntileBlock(Block& block) {
       scales[n * groups + g] = w.scale[(g * w.rows + n) * 2];
       scales[(w.rows + n) * groups + g] = w.scale[(g * w.rows + n) * 2 + 1];
     }
-  }
+  });
   w.data = codes;
   w.scale = scales;
   block.zero = scales + w.rows * groups;
@@ -138,7 +146,7 @@ void SetPair(const CpuLinear::Block& block, LinearJob& job) {
   job.pair_bias = block.bias;
 }
 
-Result<std::unique_ptr<CpuConv>> CpuConv::Make(const ConvSpec& spec) {
+Result<std::unique_ptr<CpuConv>> CpuConv::Make(const ConvSpec& spec, base::ThreadPool& pool) {
   VOXRT_RETURN_IF_ERROR(Validate(spec));
   auto conv = std::make_unique<CpuConv>(spec.out_channels, spec.in_channels, spec.stride);
   LinearBlock block;
@@ -148,7 +156,7 @@ Result<std::unique_ptr<CpuConv>> CpuConv::Make(const ConvSpec& spec) {
                   .data = spec.weight,
                   .scale = nullptr};
   block.bias = spec.bias;
-  VOXRT_ASSIGN_OR_RETURN(conv->linear_, CpuLinear::Make({spec.name, LinearRole::kPlain, {block}}));
+  VOXRT_ASSIGN_OR_RETURN(conv->linear_, CpuLinear::Make({spec.name, LinearRole::kPlain, {block}}, pool));
   return conv;
 }
 

@@ -8,6 +8,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/linear.h"
 #include "base/status.h"
+#include "base/thread_pool.h"
 
 namespace voxrt::backend::cpu {
 
@@ -23,7 +24,8 @@ class CpuLinear : public PreparedLinear {
     int64_t row_begin = 0;           // of its first row in the stacked matrix
   };
 
-  static Result<std::unique_ptr<CpuLinear>> Make(const LinearSpec& spec);
+  // `pool` shares the preparation: it reads every code of a format with int8 activations.
+  static Result<std::unique_ptr<CpuLinear>> Make(const LinearSpec& spec, base::ThreadPool& pool);
   CpuLinear(int64_t rows, int64_t cols, LinearRole role) : PreparedLinear(rows, cols, role) {}
 
   const std::vector<Block>& blocks() const { return blocks_; }
@@ -33,8 +35,8 @@ class CpuLinear : public PreparedLinear {
   void ReadRow(int64_t row, float* out) const;
 
  private:
-  void PrepareBlock(Block& block);
-  void UntileBlock(Block& block);
+  void PrepareBlock(Block& block, base::ThreadPool& pool);
+  void UntileBlock(Block& block, base::ThreadPool& pool);
 
   std::vector<Block> blocks_;
   std::vector<std::unique_ptr<float[]>> sums_;
@@ -51,7 +53,7 @@ void SetPair(const CpuLinear::Block& block, LinearJob& job);
 // stored.
 class CpuConv : public PreparedConv {
  public:
-  static Result<std::unique_ptr<CpuConv>> Make(const ConvSpec& spec);
+  static Result<std::unique_ptr<CpuConv>> Make(const ConvSpec& spec, base::ThreadPool& pool);
   CpuConv(int64_t out_channels, int64_t in_channels, int stride) : PreparedConv(out_channels, in_channels, stride) {}
 
   const CpuLinear& linear() const { return *linear_; }  // [out_channels, in_channels * 3]

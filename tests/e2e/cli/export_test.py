@@ -1,5 +1,6 @@
 """voxrt export and voxrt pull as users run them: the artifact transcribes, bad flags cost nothing, kill -9 leaves no half file."""
 import hashlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from support import *
 
 MODEL = str(ROOT / "models/demo")
 CLIP = "flite_slt_1"
+MODEL_ERROR = 3
 RECIPE = ("--qlinear", "8da4w", "--qlinear-group-size", "32", "--qlinear-encoder", "8da8w", "--qembedding", "8w", "--qhead", "8w")
 
 
@@ -84,6 +86,46 @@ class ExportTest(unittest.TestCase):
                 self.assertEqual(len(process.stderr.decode().strip().splitlines()), 1, process.stderr)
                 self.assertIn(words_, process.stderr.decode())
                 self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_model_that_is_not_there_is_a_model_error_and_quiet_means_silent(self):
+        process = run("export", "--model", str(self.folder / "absent"), "--output", str(self.folder / "x.safetensors"))
+        self.check(process, MODEL_ERROR)
+        self.assertEqual(len(process.stderr.decode().strip().splitlines()), 1, process.stderr)
+        process = self.export("--output", str(self.folder / "x.safetensors"), "--qlinear", "8w", "-q")
+        self.check(process)
+        self.assertEqual((process.stdout, process.stderr), (b"", b""))
+
+    def test_a_flipped_bit_is_found_by_inspect_verify(self):
+        out = self.folder / "v.safetensors"
+        pair = self.folder / "p.safetensors"
+        self.check(self.export("--output", str(out), "--qlinear", "4w"))
+        self.check(self.export("--output", str(pair), "--data-path", "p.data", "--qlinear", "4w"))
+        for whole in (out, pair):
+            process = run("inspect", "--verify", str(whole))
+            self.check(process)
+            self.assertRegex(process.stdout.decode(), r"(?m)^verified +true$")
+        for named, damaged in ((out, out), (pair, self.folder / "p.data")):
+            content = bytearray(damaged.read_bytes())
+            content[len(content) // 2] ^= 0x10
+            damaged.write_bytes(content)
+            self.check(run("inspect", str(named)))  # codes of any value are valid: the structure says nothing
+            process = run("inspect", "--verify", str(named))
+            self.check(process, MODEL_ERROR)
+            self.assertEqual(len(process.stderr.decode().strip().splitlines()), 1, process.stderr)
+            self.assertIn("damaged", process.stderr.decode())
+            self.assertNotIn("verified", process.stdout.decode())
+        self.check(run("inspect", "--verify", MODEL), MODEL_ERROR)
+
+    def test_a_full_disk_is_one_line_and_leaves_nothing(self):
+        def limit():  # writes past it fail as those on a full disk do
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        out = self.folder / "f.safetensors"
+        process = run("export", "--model", MODEL, "--output", str(out), "--qlinear", "8w", preexec_fn=limit)
+        self.check(process, SOME_FAILED)
+        self.assertEqual(len(process.stderr.decode().strip().splitlines()), 1, process.stderr)
+        self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_kill_leaves_no_half_artifact_and_the_next_export_works(self):
         out = self.folder / "k.safetensors"
