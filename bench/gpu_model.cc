@@ -27,8 +27,6 @@ Result<std::unique_ptr<backend::PreparedLinear>> SyntheticModel::Weight(const ch
                                                                         std::vector<int64_t> rows, int64_t cols,
                                                                         bool bias, int64_t* bytes) {
   backend::LinearSpec spec{.name = name, .role = role, .blocks = {}};
-  std::vector<std::vector<float>> biases;
-  biases.reserve(rows.size());
   for (const int64_t n : rows) {
     const int64_t data_bytes = format.kind == FormatKind::kFloat  ? n * cols * 2
                                : format.kind == FormatKind::kInt8 ? n * cols
@@ -45,8 +43,8 @@ Result<std::unique_ptr<backend::PreparedLinear>> SyntheticModel::Weight(const ch
     *bytes += data_bytes + (format.kind == FormatKind::kInt4Tile ? n * groups * 4
                             : format.kind == FormatKind::kFloat  ? 0
                                                                  : n * groups * 2);
-    biases.emplace_back(bias ? static_cast<size_t>(n) : 0, 0.01f);
-    spec.blocks.push_back({weight, biases.back()});
+    biases_.emplace_back(bias ? static_cast<size_t>(n) : 0, 0.01f);
+    spec.blocks.push_back({weight, biases_.back()});
   }
   return device_.Prepare(spec);
 }
@@ -105,14 +103,14 @@ Status SyntheticModel::Init() {
   }
   VOXRT_RETURN_IF_ERROR(InitStack(c.encoder, true, &encoder_, &bytes_.encoder_weights));
   VOXRT_RETURN_IF_ERROR(InitStack(c.decoder, false, &decoder_, &bytes_.decoder_weights));
-  std::vector<uint16_t> conv_weight(static_cast<size_t>(3 * c.encoder.dim * c.encoder.dim));
-  for (size_t i = 0; i < conv_weight.size(); ++i)
-    conv_weight[i] = quant::F32ToBF16((random_[i % random_.size()] / 255.0f - 0.5f) * 0.05f);
-  const std::vector<float> conv_bias(static_cast<size_t>(c.encoder.dim), 0.01f);
+  conv_weight_.resize(static_cast<size_t>(3 * c.encoder.dim * c.encoder.dim));
+  for (size_t i = 0; i < conv_weight_.size(); ++i)
+    conv_weight_[i] = quant::F32ToBF16((random_[i % random_.size()] / 255.0f - 0.5f) * 0.05f);
+  const std::vector<float>& conv_bias = biases_.emplace_back(static_cast<size_t>(c.encoder.dim), 0.01f);
   const int64_t channels[2] = {c.mel_bins, c.encoder.dim};
   for (int i = 0; i < 2; ++i) {
     VOXRT_ASSIGN_OR_RETURN(conv_[i], device_.PrepareConv({.name = "conv",
-                                                          .weight = conv_weight.data(),
+                                                          .weight = conv_weight_.data(),
                                                           .dtype = DType::kBF16,
                                                           .out_channels = c.encoder.dim,
                                                           .in_channels = channels[i],

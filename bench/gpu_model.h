@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -97,8 +98,10 @@ class SyntheticModel {
   backend::Device& device_;
   SyntheticConfig config_;
   SyntheticBytes bytes_;
+  // Weights, which some backends read in place.
   std::vector<uint8_t> random_;
-  std::vector<uint16_t> scales_, scale_pairs_;
+  std::vector<uint16_t> scales_, scale_pairs_, conv_weight_;
+  std::deque<std::vector<float>> biases_;
   uint64_t next_offset_ = 0;
   std::unique_ptr<backend::SessionState> state_;
   std::vector<std::unique_ptr<backend::Stream>> streams_;

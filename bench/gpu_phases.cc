@@ -73,7 +73,9 @@ class Marks {
 }  // namespace
 
 void PrintPhases(SyntheticModel& model, const std::function<void()>& tick) {
-  auto& stream = dynamic_cast<cuda::CudaStream&>(model.stream());
+  auto* const cuda_stream = dynamic_cast<cuda::CudaStream*>(&model.stream());
+  if (cuda_stream == nullptr) return;  // another backend
+  cuda::CudaStream& stream = *cuda_stream;
   if (!stream.StartTrace().ok()) return;
   constexpr int kTicks = 8;
   constexpr int kWarmUp = 2;

@@ -22,10 +22,12 @@ namespace {
 constexpr const char* kUsage =
     "usage: gpu_step [--batches 1,16,64] [--w 1000] [--weights int4|bf16] [--kv bf16,int8] [--forms default,...]\n"
     "                [--steps 300] [--seconds S] [--check] [--phases] [--no-time] [--plain-edges]\n"
+    "                [--tiny] [--backend cuda]\n"
     "  --check    forms against the first one: hidden rows and tokens of a few ticks; a stream in a batch = alone.\n"
     "             Forms that fail are not timed.\n"
     "  --phases   table of phases of every form\n"
-    "  --seconds  begins nothing new after S seconds\n";
+    "  --seconds  begins nothing new after S seconds\n"
+    "  --tiny, --backend NAME  a small model, another backend: to try this program without a GPU\n";
 
 struct Options {
   std::vector<int> batches{1};
@@ -37,6 +39,8 @@ struct Options {
   bool phases = false;
   bool time = true;
   bool plain_edges = false;
+  bool tiny = false;
+  std::string backend = "cuda";
   int steps = 300;
   double seconds = 1e9;
 };
@@ -82,6 +86,10 @@ bool Parse(int argc, char** argv, Options* o) {
       o->phases = true;
     } else if (name == "--no-time") {
       o->time = false;
+    } else if (name == "--tiny") {
+      o->tiny = true;
+    } else if (name == "--backend") {
+      o->backend = value();
     } else if (name == "--plain-edges") {
       o->plain_edges = true;
     } else {
@@ -98,14 +106,17 @@ class Bench {
 
   int Run() {
     for (const std::string& kv : o_.caches) {
+      good_.assign(o_.forms.size(), true);
       if (!Start(kv == "int8" ? quant::DType::kI8 : quant::DType::kBF16)) return 1;
       if (o_.check && !Late()) Check(kv);
       for (const int w : o_.windows) {
-        for (const int batch : o_.batches) {
-          if (Late()) continue;
-          if (o_.time) Time(kv, w, batch);
-          if (o_.phases) Phases(kv, w, batch);
-        }
+        if (Late() || !Fill(w)) continue;
+        for (const int batch : o_.batches)
+          if (o_.time && !Late()) Time(kv, w, batch);
+        // Last: marks slow a stream down from then on.
+        for (const int batch : o_.batches)
+          if (o_.phases && !Late()) Phases(kv, w, batch);
+        if (o_.phases && !Start(kv == "int8" ? quant::DType::kI8 : quant::DType::kBF16)) return 1;
       }
     }
     return 0;
@@ -116,21 +127,21 @@ class Bench {
 
   // One stream for each form, on the same new caches.
   bool Start(quant::DType kv) {
-    good_.assign(o_.forms.size(), true);
     for (size_t i = 0; i < o_.forms.size(); ++i) {
       const Status status = i == 0 ? model_->Restart(kv) : model_->AddStream();
       if (!status.ok()) {
         std::fprintf(stderr, "%s\n", status.message().c_str());
         return false;
       }
-      auto& stream = dynamic_cast<cuda::CudaStream&>(model_->stream());
+      auto* stream = dynamic_cast<cuda::CudaStream*>(&model_->stream());
       const Result<cuda_kernels::KernelForms> forms = cuda::ParseForms(o_.forms[i]);
       if (!forms.ok()) {
         std::fprintf(stderr, "%s\n", forms.status().message().c_str());
         return false;
       }
-      stream.SetForms(*forms);
-      stream.SetPlainEdges(o_.plain_edges);
+      if (stream == nullptr) continue;  // another backend
+      stream->SetForms(*forms);
+      stream->SetPlainEdges(o_.plain_edges);
     }
     tick_ = 0;
     return true;
@@ -169,28 +180,40 @@ class Bench {
     return t[static_cast<size_t>(share * static_cast<double>(t.size() - 1))];
   }
 
-  // The caches hold real rows for what time allows; then the wanted position.
-  void MoveTo(int w, int batch) {
-    const int steps = o_.steps * 2 * static_cast<int>(o_.forms.size());
-    if (tick_ == 0) TimeTicks(batch, std::min(w, 40), true, true, nullptr);
-    tick_ = std::max<int64_t>(tick_, w - steps);
+  // Session 0 lives through w - 100 real ticks, the others continue as it.
+  bool Fill(int w) {
+    model_->UseStream(0);
+    const int64_t wanted = std::max(w - 100, 10);
+    if (tick_ > wanted) {
+      for (int slot = 0; slot < model_->config().max_sessions; ++slot) model_->state().Clear(slot);
+      tick_ = 0;
+    }
+    if (!TimeTicks(1, static_cast<int>(wanted - tick_), true, true, nullptr)) return false;
+    for (int slot = 1; slot < model_->config().max_sessions; ++slot) {
+      if (!model_->state().Reserve(slot, backend::KvId::kEncoder, 4 * tick_).ok() ||
+          !model_->state().Reserve(slot, backend::KvId::kDecoder, tick_).ok())
+        return false;
+      model_->stream().CloneState(0, slot, 4 * tick_, tick_);
+    }
+    filled_ = tick_;
+    return model_->stream().Sync().ok();
   }
 
   // Forms take turns, so that drift of the machine meets all alike.
   void Time(const std::string& kv, int w, int batch) {
     constexpr int kTurns = 3;
-    MoveTo(w, batch);
-    const int64_t from = tick_;
+    const int steps = o_.steps / (batch >= 32 ? 4 : batch >= 8 ? 2 : 1) / kTurns;
+    tick_ = filled_;
     std::vector<std::vector<double>> whole(o_.forms.size()), encoder = whole, decoder = whole;
     for (int turn = 0; turn < kTurns; ++turn) {
       for (size_t i = 0; i < o_.forms.size(); ++i) {
         if (!good_[i]) continue;
         model_->UseStream(i);
+        tick_ = filled_ + turn * 2 * steps;               // all forms at the same positions
         if (!TimeTicks(batch, 4, true, true, nullptr) ||  // graphs and clocks
-            !TimeTicks(batch, o_.steps / kTurns, true, true, &whole[i]) || !TimeTicks(batch, 2, true, false, nullptr) ||
-            !TimeTicks(batch, o_.steps / kTurns / 4 + 1, true, false, &encoder[i]) ||
-            !TimeTicks(batch, 2, false, true, nullptr) ||
-            !TimeTicks(batch, o_.steps / kTurns / 4 + 1, false, true, &decoder[i])) {
+            !TimeTicks(batch, steps, true, true, &whole[i]) || !TimeTicks(batch, 2, true, false, nullptr) ||
+            !TimeTicks(batch, steps / 4 + 1, true, false, &encoder[i]) || !TimeTicks(batch, 2, false, true, nullptr) ||
+            !TimeTicks(batch, steps / 4 + 1, false, true, &decoder[i])) {
           std::exit(1);  // the device is lost
         }
       }
@@ -198,10 +221,10 @@ class Bench {
     for (size_t i = 0; i < o_.forms.size(); ++i) {
       if (!good_[i]) continue;
       fmt::print(
-          "{{\"form\": \"{}\", \"batch\": {}, \"w\": \"{}-{}\", \"weights\": \"{}\", \"kv\": \"{}\", \"step_ms_p50\": "
+          "{{\"form\": \"{}\", \"batch\": {}, \"w\": {}, \"weights\": \"{}\", \"kv\": \"{}\", \"step_ms_p50\": "
           "{:.4f}, "
           "\"p90\": {:.4f}, \"p99\": {:.4f}, \"encoder_ms\": {:.4f}, \"decoder_ms\": {:.4f}}}\n",
-          o_.forms[i], batch, from, tick_, o_.bf16 ? "bf16" : "int4 g128, head 8w", kv, Percentile(whole[i], 0.5),
+          o_.forms[i], batch, w, o_.bf16 ? "bf16" : "int4 g128, head 8w", kv, Percentile(whole[i], 0.5),
           Percentile(whole[i], 0.9), Percentile(whole[i], 0.99), Percentile(encoder[i], 0.5),
           Percentile(decoder[i], 0.5));
     }
@@ -209,11 +232,11 @@ class Bench {
   }
 
   void Phases(const std::string& kv, int w, int batch) {
-    MoveTo(w, batch);
     for (size_t i = 0; i < o_.forms.size(); ++i) {
       if (!good_[i] || Late()) continue;
       model_->UseStream(i);
-      fmt::print("phases of form {}, batch {}, w {}, kv {}\n", o_.forms[i], batch, tick_, kv);
+      tick_ = filled_;
+      fmt::print("phases of form {}, batch {}, w {}, kv {}\n", o_.forms[i], batch, w, kv);
       PrintPhases(*model_, [&] { TimeTicks(batch, 1, true, true, nullptr); });
     }
   }
@@ -295,6 +318,7 @@ class Bench {
   std::unique_ptr<SyntheticModel> model_;
   double begin_;
   int64_t tick_ = 0;
+  int64_t filled_ = 0;  // ticks that all sessions have behind them
   std::vector<bool> good_;
 };
 
@@ -304,13 +328,18 @@ int Main(int argc, char** argv) {
     std::fputs(kUsage, stderr);
     return 2;
   }
-  auto device = backend::OpenDevice("cuda", {});
+  auto device = backend::OpenDevice(o.backend, {});
   if (!device.ok()) {
     std::printf("{\"skipped\": \"%s\"}\n", device.status().message().c_str());
     return 0;
   }
   SyntheticConfig config;
   const int most = *std::max_element(o.batches.begin(), o.batches.end());
+  if (o.tiny) {
+    config.encoder = {.dim = 128, .layers = 2, .heads = 4, .kv_heads = 4, .head_dim = 64, .hidden = 256, .window = 24};
+    config.decoder = {.dim = 256, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 128, .hidden = 256, .window = 64};
+    config.vocab = 512;
+  }
   config.max_sessions = most;
   config.max_encoder_rows = 4 * most;
   config.max_decoder_rows = most;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -121,6 +122,9 @@ Result<std::unique_ptr<backend::Stream>> CudaStream::Create(CudaDevice& device, 
 
 Status CudaStream::Init() {
   state_ = static_cast<CudaSessionState*>(spec_.state);
+  if (const char* forms = std::getenv("VOXRT_CUDA_FORMS")) {
+    VOXRT_ASSIGN_OR_RETURN(forms_, ParseForms(forms));
+  }
   // The live stream goes before whatever else the device does.
   int least = 0;
   int greatest = 0;

@@ -20,7 +20,8 @@ namespace voxrt::cuda_kernels {
 template <WeightFormat kFormat, int kN8>
 __global__ void __launch_bounds__(kWideMostWarps * 32, 1) LinearWideKernel(const __grid_constant__ LinearParams p) {
   VOXRT_DYNAMIC_SHARED(smem);
-  constexpr int kUnit = UnitBytes(kFormat), kColumns = kN8 * 8, kXBytes = kColumns * kWideXStride;
+  constexpr int kUnit = UnitBytes(kFormat), kColumns = kN8 * 8, kStages = WideStages(kN8),
+                kXBytes = kColumns * kWideXStride;
   const int thread = threadIdx.x, threads = blockDim.x, warps = threads / 32, warp = thread / 32, lane = thread % 32;
   const int g = lane / 4, c = lane % 4;
   const int units = p.weight.units, slice_units = p.wide.slice_units, group_units = p.wide.group_units;
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kWideMostWarps * 32, 1) LinearWideKernel(const
       if (!has_weights) load_weights(make_from, make_place);
       load_input(make_place);
       make_from += kUnit;
-      if (++make_place == kWideStages) make_place = 0;
+      if (++make_place == kStages) make_place = 0;
       if (++make_unit == make_end) {
         make_item += gridDim.x;
         if (make_item < items) open();
@@ -79,14 +80,14 @@ __global__ void __launch_bounds__(kWideMostWarps * 32, 1) LinearWideKernel(const
     CommitAsync();
   };
   open();
-  const int ahead = min(kWideStages - 1, make_end - make_unit);
+  const int ahead = min(kStages - 1, make_end - make_unit);
 #pragma unroll 1
   for (int i = 0; i < ahead; ++i) load_weights(make_from + i * kUnit, i);
   PrefetchShare(p.prefetch);
   WaitForPrevious();
   Mark(p.trace, 1);
 #pragma unroll 1
-  for (int i = 0; i < kWideStages - 1; ++i) produce(i < ahead);
+  for (int i = 0; i < kStages - 1; ++i) produce(i < ahead);
   Mark(p.trace, 2);
 
   // B fragments by ldmatrix: matrix lane / 8 covers inputs 8 (lane / 8) of 32, row lane % 8 of eight rows of x.
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kWideMostWarps * 32, 1) LinearWideKernel(const
     int slice_left = slice_units;
 #pragma unroll 1
     for (int unit = at.group * group_units; unit < end; ++unit) {
-      WaitAsync<kWideStages - 2>();
+      WaitAsync<kStages - 2>();
       __syncthreads();
       produce(false);
       const uint32_t x_stage = x_lane + place * stage_bytes;
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(kWideMostWarps * 32, 1) LinearWideKernel(const
               Mma(acc[n], a[1][0], a[1][1], a[1][2], a[1][3], b[2], b[3]);
             }
           });
-      if (++place == kWideStages) place = 0;
+      if (++place == kStages) place = 0;
       if (--slice_left == 0 || unit + 1 == end) {
         slice_left = slice_units;
 #pragma unroll

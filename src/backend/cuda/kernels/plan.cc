@@ -47,10 +47,12 @@ bool PlanWide(const LinearParams& p, int sm_count, int shared_limit, LinearPlan*
   const int group_slices = GroupSlices(p.weight.tiles, p.weight.units, true);
   const int group_units = group_slices * slice_units;
   const int groups = (p.weight.units + group_units - 1) / group_units;
+  constexpr int kWideStatic = 256;  // shared memory that the kernel has beyond what every kernel may have
+  const int stages = WideStages(n8);
   int64_t best = -1;
   for (int warps = std::min(kWideMostWarps, p.weight.tiles); warps >= 1; --warps) {
     const int stage_bytes = columns * kWideXStride + warps * unit;
-    if (kWideStages * stage_bytes > shared_limit) continue;
+    if (stages * stage_bytes + kWideStatic > shared_limit) continue;
     const int tile_groups = (p.weight.tiles + warps - 1) / warps;
     const int items = tile_groups * row_blocks * groups;
     const int stage = std::max({500, warps * n8 * 16, warps * (170 + 12 * n8) / 4, stage_bytes * 10 / 206});
@@ -64,8 +66,8 @@ bool PlanWide(const LinearParams& p, int sm_count, int shared_limit, LinearPlan*
     plan->row_blocks = row_blocks;
     plan->split = groups;
     plan->blocks = std::min(items, sm_count);
-    plan->slots = kWideStages;
-    plan->shared_bytes = kWideStages * stage_bytes;
+    plan->slots = stages;
+    plan->shared_bytes = stages * stage_bytes;
     plan->wide = {slice_units, group_units, groups, tile_groups, items, 0};
     plan->workspace_floats = groups > 1 ? int64_t{items} * columns * warps * kTileRows : 0;
     plan->split_counters = groups > 1 ? tile_groups * row_blocks : 0;

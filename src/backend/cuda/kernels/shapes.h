@@ -40,10 +40,11 @@ constexpr int TallStages(WeightFormat format, bool deep) {
   return format == WeightFormat::kBf16 ? (deep ? 3 : 2) : (deep ? 4 : 2);
 }
 
-// The wide kernel: most warps of a block, stages of its pipeline, bytes from row to row of a stage (an odd number of
-// 16-byte steps, so that ldmatrix has no bank conflicts).
+// The wide kernel: most warps of a block, stages of its pipeline (deep enough for the latency of memory where stages
+// are short), bytes from row to row of a stage (an odd number of 16-byte steps, so that ldmatrix has no bank
+// conflicts).
 inline constexpr int kWideMostWarps = 12;
-inline constexpr int kWideStages = 4;
+constexpr int WideStages(int n8) { return n8 == 2 ? 8 : n8 == 4 ? 6 : 4; }
 inline constexpr int kWideXStride = kUnitCols * 2 + 16;
 
 // Attention: 8 warps a block. Encoder heads: 4 splits of 8 warps; decoder heads: 16 splits of 4 warps, two at a time.
