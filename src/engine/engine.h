@@ -7,6 +7,7 @@
 //   while (session->Wait(&events) ...) for (const Event& e : events) std::cout << e.text;
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,6 +52,11 @@ struct EngineInfo {
   double load_seconds = 0.0;
 };
 
+// Upper bounds of the histograms below; one place more counts what is beyond.
+inline constexpr std::array<double, 13> kStepSecondsBounds = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04,
+                                                              0.06,  0.08,   0.12,  0.2,  0.5,  1.0};
+inline constexpr std::array<double, 10> kBatchBounds = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+
 // What the scheduler did so far (for bench and metrics).
 struct EngineStats {
   int64_t live_ticks = 0;  // session ticks done one at a time
@@ -62,6 +68,8 @@ struct EngineStats {
   double encode_seconds = 0.0;
   double decode_seconds = 0.0;
   double live_seconds = 0.0;
+  std::array<int64_t, kStepSecondsBounds.size() + 1> steps_by_seconds{};  // live steps
+  std::array<int64_t, kBatchBounds.size() + 1> steps_by_batch{};
 };
 
 class Engine {

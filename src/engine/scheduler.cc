@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "engine/sampling.h"
@@ -16,6 +17,12 @@ constexpr int kFewBehind = 4;
 constexpr int64_t kCatchUpTicks = 25;  // 2 s
 
 using Clock = std::chrono::steady_clock;
+// Of a value in a histogram with these upper bounds.
+template <size_t kCount>
+size_t PlaceOf(double value, const std::array<double, kCount>& bounds) {
+  return static_cast<size_t>(std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin());
+}
+
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 }  // namespace
@@ -255,10 +262,13 @@ bool Scheduler::LiveStep() {
   for (size_t i = 0; i < picked_.size(); ++i) encode_items_[i].mel = mel_rows_.data() + i * tick_floats;
   const Status status = runner_->LiveTick(encode_items_, decode_items_, with_logits, &output_);
   if (Usable(status, picked_)) CommitOutputs(picked_, decode_items_, with_logits);
+  const double seconds = SecondsSince(begin);
   const std::lock_guard lock(mutex_);
   stats_.live_ticks += static_cast<int64_t>(picked_.size());
   ++stats_.live_batches;
-  stats_.live_seconds += SecondsSince(begin);
+  stats_.live_seconds += seconds;
+  ++stats_.steps_by_seconds[PlaceOf(seconds, kStepSecondsBounds)];
+  ++stats_.steps_by_batch[PlaceOf(static_cast<double>(picked_.size()), kBatchBounds)];
   return true;
 }
 

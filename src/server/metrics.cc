@@ -8,8 +8,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <mutex>
+#include <vector>
 
 namespace voxrt::server {
 namespace {
@@ -22,10 +24,18 @@ using Labels = std::map<std::string, std::string>;
 using Buckets = Histogram::BucketBoundaries;
 
 const Buckets kLagBuckets = {0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.16, 0.2, 0.3, 0.5, 1, 2, 5, 10};
-const Buckets kStepBuckets = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.2, 0.5, 1};
-const Buckets kBatchBuckets = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+const Buckets kStepBuckets(engine::kStepSecondsBounds.begin(), engine::kStepSecondsBounds.end());
+const Buckets kBatchBuckets(engine::kBatchBounds.begin(), engine::kBatchBounds.end());
 const Buckets kFirstTextBuckets = {0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30};
 const Buckets kConnectionBuckets = {0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800};
+
+// Per place of a histogram, since it was read last.
+template <size_t kCount>
+std::vector<double> Increments(const std::array<int64_t, kCount>& now, const std::array<int64_t, kCount>& last) {
+  std::vector<double> counts;
+  for (size_t i = 0; i < kCount; ++i) counts.push_back(static_cast<double>(now[i] - last[i]));
+  return counts;
+}
 
 }  // namespace
 
@@ -97,10 +107,8 @@ struct Metrics::State {
       AddHistogram("voxrt_lag_seconds", "From the arrival of the audio a token needs to the token", kLagBuckets);
   Gauge& max_lag = AddGauge("voxrt_lag_max_seconds", "Largest lag among the sessions now");
   Counter& text_tokens = AddCounter("voxrt_text_tokens_total", "Generated tokens with text");
-  Histogram& step_time =
-      AddHistogram("voxrt_step_seconds", "Mean time of a live step between two scrapes", kStepBuckets);
-  Histogram& batch =
-      AddHistogram("voxrt_batch_sessions", "Mean sessions in a live step between two scrapes", kBatchBuckets);
+  Histogram& step_time = AddHistogram("voxrt_step_seconds", "Time of a live step of the device", kStepBuckets);
+  Histogram& batch = AddHistogram("voxrt_batch_sessions", "Sessions in a live step", kBatchBuckets);
   Counter& live_ticks = AddCounter("voxrt_live_ticks_total", "Session ticks done one at a time");
   Counter& live_steps = AddCounter("voxrt_live_steps_total", "Live steps of the device");
   Counter& live_seconds = AddCounter("voxrt_live_seconds_total", "Device time of live steps");
@@ -173,16 +181,17 @@ std::string Metrics::Text(const MetricsSnapshot& snapshot) {
     const auto steps = static_cast<double>(snapshot.engine.live_batches - s.last.live_batches);
     const auto ticks = static_cast<double>(snapshot.engine.live_ticks - s.last.live_ticks);
     const double seconds = snapshot.engine.live_seconds - s.last.live_seconds;
-    if (steps > 0) {
-      s.step_time.Observe(seconds / steps);
-      s.batch.Observe(ticks / steps);
+    // A snapshot that another request overtook adds nothing: the later one has counted it.
+    if (steps >= 0) {
+      s.step_time.ObserveMultiple(Increments(snapshot.engine.steps_by_seconds, s.last.steps_by_seconds), seconds);
+      s.batch.ObserveMultiple(Increments(snapshot.engine.steps_by_batch, s.last.steps_by_batch), ticks);
       s.live_steps.Increment(steps);
       s.live_ticks.Increment(ticks);
       s.live_seconds.Increment(seconds);
+      const auto bulk = static_cast<double>(snapshot.engine.bulk_ticks - s.last.bulk_ticks);
+      if (bulk > 0) s.bulk_ticks.Increment(bulk);
+      s.last = snapshot.engine;
     }
-    const auto bulk = static_cast<double>(snapshot.engine.bulk_ticks - s.last.bulk_ticks);
-    if (bulk > 0) s.bulk_ticks.Increment(bulk);
-    s.last = snapshot.engine;
   }
   return prometheus::TextSerializer().Serialize(s.registry.Collect());
 }

@@ -189,6 +189,11 @@ describe('HTTP', () => {
     for (const name of ['vllm:num_requests_running', 'vllm:websocket_connection_duration_seconds_bucket', 'voxrt_lag_seconds_bucket', 'voxrt_session_places_free', 'voxrt_resident_bytes']) {
       assert.ok(metrics.text.includes(name), name);
     }
+    const value = (name) => Number(metrics.text.split('\n').find((line) => line.startsWith(name + '{')).split(' ').at(-1));
+    assert.ok(value('voxrt_live_steps_total') > 0);
+    assert.equal(value('voxrt_step_seconds_count'), value('voxrt_live_steps_total'));
+    assert.equal(value('voxrt_batch_sessions_count'), value('voxrt_live_steps_total'));
+    assert.equal(value('voxrt_batch_sessions_sum'), value('voxrt_live_ticks_total'));
     const models = JSON.parse((await request(server.base, { path: '/v1/models' })).text);
     assert.equal(models.data[0].id, 'demo');
     assert.equal(JSON.parse((await request(server.base, { path: '/v1/models/demo' })).text).id, 'demo');
