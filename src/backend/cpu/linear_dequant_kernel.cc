@@ -160,6 +160,8 @@ struct CodesOperand {
     VF scale[NW];  // int4: the group's table
 #pragma GCC unroll 16
     for (int i = 0; i < NW * NR; ++i) sum[i] = hn::Zero(d);
+#pragma GCC unroll 8
+    for (int n = 0; n < NW; ++n) scale[n] = hn::Zero(d);  // set at column 0, which compilers do not see
     const int64_t group_mask = (int64_t{1} << codes.group_shift) - 1;
     constexpr int64_t kLine = kKind == quant::FormatKind::kInt8 ? 64 : 128;  // columns
     const int64_t ahead = PrefetchDistance(NW, codes.cols * 64 / kLine);
