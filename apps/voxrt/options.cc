@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -243,6 +244,10 @@ Result<std::shared_ptr<engine::Engine>> LoadEngine(const ModelOptions& options, 
                                        .kv_type = options.kv_type,
                                        .max_sessions = max_sessions,
                                        .progress = {}};
+  // A server says ready once its GPU has recorded the batches that traffic begins with.
+  constexpr int kMostWarmUp = 64;
+  if (options.backend == "cuda" && max_sessions > 1)
+    engine_options.warm_up_sessions = std::min(max_sessions, kMostWarmUp);
   engine_options.progress = [&screen](int64_t done_bytes, int64_t total_bytes) {
     if (!screen.StatusDue()) return;
     constexpr double kMb = 1e6;

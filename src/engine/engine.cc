@@ -42,6 +42,10 @@ Status CheckOptions(const EngineOptions& options) {
     return {StatusCode::kInvalidArgument,
             fmt::format("max_encoder_ticks is {}; choose 1 to 4096", options.max_encoder_ticks)};
   }
+  if (options.warm_up_sessions < 0 || options.warm_up_sessions > options.max_sessions) {
+    return {StatusCode::kInvalidArgument, fmt::format("warm_up_sessions is {}; choose 0 (none) to max_sessions ({})",
+                                                      options.warm_up_sessions, options.max_sessions)};
+  }
   if (options.threads < 0 || options.threads > 1024) {
     return {StatusCode::kInvalidArgument,
             fmt::format("threads is {}; choose 0 (one per core) to 1024", options.threads)};
@@ -145,6 +149,7 @@ Status EngineImpl::Load(const EngineOptions& options) {
                                                            .max_encode_ticks = options.max_encoder_ticks,
                                                            .max_item_rows = options.speculation_rows,
                                                            .kv_dtype = kv_type}));
+  VOXRT_RETURN_IF_ERROR(runner->WarmUp(options.warm_up_sessions));
   info_.backend = options.backend;
   info_.device = device_->info().description;
   info_.model_path = options.model_path;

@@ -32,6 +32,8 @@ struct EngineOptions {
   std::string kv_type;              // "fp32", "bf16", "int8"; empty = the backend's default
   int max_sessions = 64;            // slots; admission beyond it is refused
   int64_t max_encoder_ticks = 128;  // most ticks per encoder call for long queues (4 rows each)
+  int warm_up_sessions = 0;         // at load, one live tick of every batch up to this size: backends that record and
+                                    // load kernels at first use do it then, not in traffic
   int speculation_rows = 4;         // decoder rows per pass for long queues; 1 = off
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
 };

@@ -155,6 +155,30 @@ Status ModelRunner::Collect(int64_t head_rows, bool with_logits, DecodeOutput* o
   return stream_->Readback(forward_->Logits(head_rows), output->logits.data());
 }
 
+Status ModelRunner::WarmUp(int sessions) {
+  VOXRT_CHECK(sessions <= options_.max_sessions);
+  const std::vector<float> silence(
+      static_cast<size_t>(model_->config().audio.mel_per_token) * static_cast<size_t>(model_->config().audio.mel_bins),
+      0.0f);
+  const std::vector<int32_t> token = {0};
+  std::vector<EncodeItem> encode;
+  std::vector<DecodeItem> decode;
+  DecodeOutput output;
+  Status status;
+  for (int slot = 0; slot < sessions && status.ok(); ++slot) {
+    status = Reserve(slot, 1, 1);
+    encode.push_back({.slot = slot, .ticks = 1, .mel = silence.data()});
+    decode.push_back({.slot = slot, .tokens = token, .audio_row = slot});
+    // Every tick begins at the beginning, so the ones before leave nothing but the tails, which Clear resets.
+    if (status.ok()) status = LiveTick(encode, decode, /*with_logits=*/false, &output);
+  }
+  for (int slot = 0; slot < static_cast<int>(encode.size()); ++slot) {
+    Clear(slot);
+    Release(slot);
+  }
+  return status;
+}
+
 Status ModelRunner::Reserve(int slot, int64_t ticks_end, int64_t positions_end) {
   VOXRT_RETURN_IF_ERROR(state_->Reserve(slot, KvId::kEncoder, ticks_end * model_->config().audio.encoder_per_token));
   return state_->Reserve(slot, KvId::kDecoder, positions_end);

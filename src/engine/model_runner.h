@@ -28,6 +28,10 @@ class ModelRunner : public StepRunner {
   backend::Stream& stream() { return *stream_; }
   const backend::SessionState& state() const { return *state_; }
 
+  // One live tick of every batch of up to so many sessions, of silence, on slots that are clear again afterwards. What
+  // a backend does at the first use of a batch size (load kernels, record graphs) is then behind it.
+  Status WarmUp(int sessions);
+
   Status Encode(std::span<const EncodeItem> items) override;
   Status Decode(std::span<const DecodeItem> items, bool with_logits, DecodeOutput* output) override;
   Status LiveTick(std::span<const EncodeItem> encode, std::span<const DecodeItem> decode, bool with_logits,

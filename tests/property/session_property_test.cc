@@ -69,6 +69,16 @@ TEST_P(SessionProperty, SpeculationAndLongCallsDoNotChangeTokens) {
   }
 }
 
+TEST_P(SessionProperty, SessionsAfterAWarmUpAreLikeSessionsWithoutOne) {
+  const auto warm = NewEngine({.max_sessions = 8, .warm_up_sessions = 8});
+  EXPECT_EQ(warm->info().session_bytes_now, 0);
+  EXPECT_EQ(testing::Transcribe(*warm, speech_, {}, [] { return size_t{1280}; }).tokens, golden_tokens_);
+  engine::EngineOptions more{.max_sessions = 2, .warm_up_sessions = 3};
+  more.model_path = kRoot + "/tests/golden/tiny";
+  more.backend = GetParam();
+  EXPECT_EQ(engine::Engine::Create(more).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST_P(SessionProperty, InterleavedSessionsAreEachAsAlone) {
   constexpr int kSessions = 6;
   std::vector<std::vector<float>> audio;
