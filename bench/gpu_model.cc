@@ -153,8 +153,7 @@ Status SyntheticModel::Init() {
 Status SyntheticModel::Restart(DType kv_dtype) {
   config_.kv = kv_dtype;
   const SyntheticConfig& c = config_;
-  stream_ = nullptr;
-  streams_.clear();
+  stream_.reset();
   state_.reset();
   auto kv = [&](const SyntheticConfig::Stack& s, int64_t rows) {
     return backend::KvSpec{.layers = s.layers,
@@ -168,16 +167,9 @@ Status SyntheticModel::Restart(DType kv_dtype) {
                                                              .encoder = kv(c.encoder, 16),
                                                              .decoder = kv(c.decoder, 8),
                                                              .conv_channels = {c.mel_bins, c.encoder.dim}}));
-  return AddStream();
-}
-
-Status SyntheticModel::AddStream() {
-  VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
-                         device_.CreateStream({.max_encoder_rows = config_.max_encoder_rows,
-                                               .max_decoder_rows = config_.max_decoder_rows,
-                                               .state = state_.get()}));
-  streams_.push_back(std::move(stream));
-  stream_ = streams_.back().get();
+  VOXRT_ASSIGN_OR_RETURN(stream_, device_.CreateStream({.max_encoder_rows = c.max_encoder_rows,
+                                                        .max_decoder_rows = c.max_decoder_rows,
+                                                        .state = state_.get()}));
   return {};
 }
 

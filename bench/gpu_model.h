@@ -65,12 +65,9 @@ class SyntheticModel {
   Status Tokens(std::vector<int32_t>* tokens);
   // Residual rows of the decoder before the final norm, [rows, dim] (before the head reads them), after a Tick.
   Status Hidden(int64_t rows, std::vector<float>* values);
-  // New session state with these caches, and one stream on it; the previous ones are closed.
+  // New session state with these caches, and a stream on it; the previous ones are closed.
   Status Restart(quant::DType kv);
   Status Restart() { return Restart(config_.kv); }
-  // Another stream on the same session state, the last of streams().
-  Status AddStream();
-  void UseStream(size_t i) { stream_ = streams_[i].get(); }
 
   backend::Stream& stream() { return *stream_; }
   backend::SessionState& state() { return *state_; }
@@ -104,8 +101,7 @@ class SyntheticModel {
   std::deque<std::vector<float>> biases_;
   uint64_t next_offset_ = 0;
   std::unique_ptr<backend::SessionState> state_;
-  std::vector<std::unique_ptr<backend::Stream>> streams_;
-  backend::Stream* stream_ = nullptr;
+  std::unique_ptr<backend::Stream> stream_;
   std::vector<std::unique_ptr<backend::Buffer>> buffers_;
   std::vector<Layer> encoder_, decoder_;
   std::unique_ptr<backend::PreparedConv> conv_[2];

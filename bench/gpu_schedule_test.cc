@@ -29,21 +29,15 @@ SyntheticConfig SmallConfig(quant::DType kv) {
   return config;
 }
 
-struct Case {
-  quant::DType kv;
-  const char* forms;  // of kernels: all must hold what is tested
-};
-
-class GpuScheduleTest : public testing::TestWithParam<Case> {
+class GpuScheduleTest : public testing::TestWithParam<quant::DType> {
  protected:
   void SetUp() override {
     auto device = backend::OpenDevice("cuda", {});
     if (!device.ok()) GTEST_SKIP() << "no CUDA device: " << device.status().message();
     device_ = *std::move(device);
-    auto model = SyntheticModel::Create(*device_, SmallConfig(GetParam().kv));
+    auto model = SyntheticModel::Create(*device_, SmallConfig(GetParam()));
     ASSERT_TRUE(model.ok()) << model.status().message();
     model_ = *std::move(model);
-    stream().SetForms(*cuda::ParseForms(GetParam().forms));
   }
 
   cuda::CudaStream& stream() { return dynamic_cast<cuda::CudaStream&>(model_->stream()); }
@@ -116,19 +110,12 @@ TEST_P(GpuScheduleTest, GraphsEagerLaunchesAndPlainEdgesGiveTheSameBits) {
   stream().SetEager(true);
   EXPECT_TRUE(graphs == Alone()) << "eager launches";
   ASSERT_TRUE(model_->Restart().ok());
-  stream().SetForms(*cuda::ParseForms(GetParam().forms));
   stream().SetPlainEdges(true);
   EXPECT_TRUE(graphs == Alone()) << "plain edges";
 }
 
-INSTANTIATE_TEST_SUITE_P(Caches, GpuScheduleTest,
-                         testing::Values(Case{quant::DType::kBF16, "default"}, Case{quant::DType::kI8, "default"},
-                                         Case{quant::DType::kBF16, "wide+columns+lean"},
-                                         Case{quant::DType::kI8, "wide+columns+lean"}),
-                         [](const auto& test) {
-                           const std::string kv = test.param.kv == quant::DType::kI8 ? "int8" : "bf16";
-                           return kv + (std::string(test.param.forms) == "default" ? "" : "_forms");
-                         });
+INSTANTIATE_TEST_SUITE_P(Caches, GpuScheduleTest, testing::Values(quant::DType::kBF16, quant::DType::kI8),
+                         [](const auto& test) { return test.param == quant::DType::kI8 ? "int8" : "bf16"; });
 
 }  // namespace
 }  // namespace voxrt::bench

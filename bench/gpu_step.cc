@@ -1,6 +1,5 @@
 // Times live ticks of a full-size synthetic model on a GPU: isolated ticks, from the upload of the mel rows to the
-// token on the host, and the parts (encoder, decoder) alone; several forms of the kernels in turn on the same caches.
-// Prints one JSON object per line. See Usage.
+// token on the host, and the parts (encoder, decoder) alone. Prints one JSON object per line. See kUsage.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,12 +19,10 @@ namespace voxrt::bench {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: gpu_step [--batches 1,16,64] [--w 1000] [--weights int4|bf16] [--kv bf16,int8] [--forms default,...]\n"
-    "                [--steps 300] [--seconds S] [--check] [--phases] [--no-time] [--plain-edges]\n"
-    "                [--tiny] [--backend cuda]\n"
-    "  --check    forms against the first one: hidden rows and tokens of a few ticks; a stream in a batch = alone.\n"
-    "             Forms that fail are not timed.\n"
-    "  --phases   table of phases of every form\n"
+    "usage: gpu_step [--batches 1,16,64] [--w 1000] [--weights int4|bf16] [--kv bf16,int8] [--steps 300]\n"
+    "                [--seconds S] [--check] [--phases] [--no-time] [--plain-edges] [--tiny] [--backend cuda]\n"
+    "  --check    first: a stream in a batch has the bits of the stream alone, and all values are finite\n"
+    "  --phases   table of phases\n"
     "  --seconds  begins nothing new after S seconds\n"
     "  --tiny, --backend NAME  a small model, another backend: to try this program without a GPU\n";
 
@@ -33,7 +30,6 @@ struct Options {
   std::vector<int> batches{1};
   std::vector<int> windows{1000};
   std::vector<std::string> caches{"bf16"};
-  std::vector<std::string> forms{"default"};
   bool bf16 = false;
   bool check = false;
   bool phases = false;
@@ -74,8 +70,6 @@ bool Parse(int argc, char** argv, Options* o) {
       o->bf16 = value() == "bf16";
     } else if (name == "--kv") {
       o->caches = Split(value());
-    } else if (name == "--forms") {
-      o->forms = Split(value());
     } else if (name == "--steps") {
       o->steps = std::max(10, std::atoi(value().c_str()));
     } else if (name == "--seconds") {
@@ -96,7 +90,7 @@ bool Parse(int argc, char** argv, Options* o) {
       return false;
     }
   }
-  return !o->batches.empty() && !o->windows.empty() && !o->caches.empty() && !o->forms.empty();
+  return !o->batches.empty() && !o->windows.empty() && !o->caches.empty();
 }
 
 class Bench {
@@ -106,9 +100,8 @@ class Bench {
 
   int Run() {
     for (const std::string& kv : o_.caches) {
-      good_.assign(o_.forms.size(), true);
       if (!Start(kv == "int8" ? quant::DType::kI8 : quant::DType::kBF16)) return 1;
-      if (o_.check && !Late()) Check(kv);
+      if (o_.check && !Late() && !Check(kv)) return 1;
       for (const int w : o_.windows) {
         if (Late() || !Fill(w)) continue;
         for (const int batch : o_.batches)
@@ -125,24 +118,15 @@ class Bench {
  private:
   bool Late() const { return Now() - begin_ > o_.seconds * 1000; }
 
-  // One stream for each form, on the same new caches.
+  // New caches and a stream on them.
   bool Start(quant::DType kv) {
-    for (size_t i = 0; i < o_.forms.size(); ++i) {
-      const Status status = i == 0 ? model_->Restart(kv) : model_->AddStream();
-      if (!status.ok()) {
-        std::fprintf(stderr, "%s\n", status.message().c_str());
-        return false;
-      }
-      auto* stream = dynamic_cast<cuda::CudaStream*>(&model_->stream());
-      const Result<cuda_kernels::KernelForms> forms = cuda::ParseForms(o_.forms[i]);
-      if (!forms.ok()) {
-        std::fprintf(stderr, "%s\n", forms.status().message().c_str());
-        return false;
-      }
-      if (stream == nullptr) continue;  // another backend
-      stream->SetForms(*forms);
-      stream->SetPlainEdges(o_.plain_edges);
+    const Status status = model_->Restart(kv);
+    if (!status.ok()) {
+      std::fprintf(stderr, "%s\n", status.message().c_str());
+      return false;
     }
+    auto* stream = dynamic_cast<cuda::CudaStream*>(&model_->stream());
+    if (stream != nullptr) stream->SetPlainEdges(o_.plain_edges);  // null: another backend
     tick_ = 0;
     return true;
   }
@@ -182,7 +166,6 @@ class Bench {
 
   // Session 0 lives through w - 100 real ticks, the others continue as it.
   bool Fill(int w) {
-    model_->UseStream(0);
     const int64_t wanted = std::max(w - 100, 10);
     if (tick_ > wanted) {
       for (int slot = 0; slot < model_->config().max_sessions; ++slot) model_->state().Clear(slot);
@@ -199,46 +182,30 @@ class Bench {
     return model_->stream().Sync().ok();
   }
 
-  // Forms take turns, so that drift of the machine meets all alike.
   void Time(const std::string& kv, int w, int batch) {
-    constexpr int kTurns = 3;
-    const int steps = o_.steps / (batch >= 32 ? 4 : batch >= 8 ? 2 : 1) / kTurns;
+    const int steps = o_.steps / (batch >= 32 ? 4 : batch >= 8 ? 2 : 1);
     tick_ = filled_;
-    std::vector<std::vector<double>> whole(o_.forms.size()), encoder = whole, decoder = whole;
-    for (int turn = 0; turn < kTurns; ++turn) {
-      for (size_t i = 0; i < o_.forms.size(); ++i) {
-        if (!good_[i]) continue;
-        model_->UseStream(i);
-        tick_ = filled_ + turn * 2 * steps;               // all forms at the same positions
-        if (!TimeTicks(batch, 4, true, true, nullptr) ||  // graphs and clocks
-            !TimeTicks(batch, steps, true, true, &whole[i]) || !TimeTicks(batch, 2, true, false, nullptr) ||
-            !TimeTicks(batch, steps / 4 + 1, true, false, &encoder[i]) || !TimeTicks(batch, 2, false, true, nullptr) ||
-            !TimeTicks(batch, steps / 4 + 1, false, true, &decoder[i])) {
-          std::exit(1);  // the device is lost
-        }
-      }
+    std::vector<double> whole;
+    std::vector<double> encoder;
+    std::vector<double> decoder;
+    if (!TimeTicks(batch, 4, true, true, nullptr) ||  // graphs and clocks
+        !TimeTicks(batch, steps, true, true, &whole) || !TimeTicks(batch, 2, true, false, nullptr) ||
+        !TimeTicks(batch, steps / 4 + 1, true, false, &encoder) || !TimeTicks(batch, 2, false, true, nullptr) ||
+        !TimeTicks(batch, steps / 4 + 1, false, true, &decoder)) {
+      std::exit(1);  // the device is lost
     }
-    for (size_t i = 0; i < o_.forms.size(); ++i) {
-      if (!good_[i]) continue;
-      fmt::print(
-          "{{\"form\": \"{}\", \"batch\": {}, \"w\": {}, \"weights\": \"{}\", \"kv\": \"{}\", \"step_ms_p50\": "
-          "{:.4f}, "
-          "\"p90\": {:.4f}, \"p99\": {:.4f}, \"encoder_ms\": {:.4f}, \"decoder_ms\": {:.4f}}}\n",
-          o_.forms[i], batch, w, o_.bf16 ? "bf16" : "int4 g128, head 8w", kv, Percentile(whole[i], 0.5),
-          Percentile(whole[i], 0.9), Percentile(whole[i], 0.99), Percentile(encoder[i], 0.5),
-          Percentile(decoder[i], 0.5));
-    }
+    fmt::print(
+        "{{\"batch\": {}, \"w\": {}, \"weights\": \"{}\", \"kv\": \"{}\", \"step_ms_p50\": {:.4f}, \"p90\": {:.4f}, "
+        "\"p99\": {:.4f}, \"encoder_ms\": {:.4f}, \"decoder_ms\": {:.4f}}}\n",
+        batch, w, o_.bf16 ? "bf16" : "int4 g128, head 8w", kv, Percentile(whole, 0.5), Percentile(whole, 0.9),
+        Percentile(whole, 0.99), Percentile(encoder, 0.5), Percentile(decoder, 0.5));
     std::fflush(stdout);
   }
 
   void Phases(const std::string& kv, int w, int batch) {
-    for (size_t i = 0; i < o_.forms.size(); ++i) {
-      if (!good_[i] || Late()) continue;
-      model_->UseStream(i);
-      tick_ = filled_;
-      fmt::print("phases of form {}, batch {}, w {}, kv {}\n", o_.forms[i], batch, w, kv);
-      PrintPhases(*model_, [&] { TimeTicks(batch, 1, true, true, nullptr); });
-    }
+    tick_ = filled_;
+    fmt::print("phases of batch {}, w {}, kv {}\n", batch, w, kv);
+    PrintPhases(*model_, [&] { TimeTicks(batch, 1, true, true, nullptr); });
   }
 
   // Hidden rows and tokens of ticks from `first` for these sessions from cleared state.
@@ -257,61 +224,31 @@ class Bench {
     return true;
   }
 
-  void Check(const std::string& kv) {
-    struct Recorded {
+  // Session 0 of every batch is the session alone.
+  bool Check(const std::string& kv) {
+    const int most = *std::max_element(o_.batches.begin(), o_.batches.end());
+    const auto dim = static_cast<size_t>(model_->config().decoder.dim);
+    std::vector<float> alone;
+    std::vector<int32_t> tokens_alone;
+    bool finite = true;
+    bool batch_is_alone = true;
+    for (const int batch : {1, 4, 16, 64}) {
+      if (batch > most) break;
       std::vector<float> hidden;
       std::vector<int32_t> tokens;
-    };
-    const int most = *std::max_element(o_.batches.begin(), o_.batches.end());
-    std::vector<int> batches;
-    for (const int batch : {1, 4, 16, 64})
-      if (batch <= most) batches.push_back(batch);
-    const auto dim = static_cast<size_t>(model_->config().decoder.dim);
-    std::vector<Recorded> reference;
-    for (size_t i = 0; i < o_.forms.size(); ++i) {
-      model_->UseStream(i);
-      std::vector<Recorded> all;
-      bool finite = true;
-      bool batch_is_alone = true;
-      for (const int batch : batches) {
-        Recorded r;
-        if (!Record(batch, 0, &r.hidden, &r.tokens)) {
-          fmt::print("{{\"check\": \"{}\", \"kv\": \"{}\", \"failed\": true}}\n", o_.forms[i], kv);
-          std::fflush(stdout);
-          std::exit(1);
-        }
-        for (const float v : r.hidden) finite = finite && std::isfinite(v);
-        // Session 0 of every batch is the session alone.
-        if (!all.empty()) {
-          for (size_t tick = 0; tick < all[0].tokens.size(); ++tick)
-            batch_is_alone = batch_is_alone && std::memcmp(&r.hidden[tick * dim * static_cast<size_t>(batch)],
-                                                           &all[0].hidden[tick * dim], dim * sizeof(float)) == 0;
-        }
-        all.push_back(std::move(r));
+      if (!Record(batch, 0, &hidden, &tokens)) return false;
+      for (const float v : hidden) finite = finite && std::isfinite(v);
+      if (batch == 1) alone = hidden, tokens_alone = tokens;
+      for (size_t tick = 0; tick < tokens_alone.size(); ++tick) {
+        const size_t row = tick * static_cast<size_t>(batch);
+        batch_is_alone = batch_is_alone && tokens[row] == tokens_alone[tick] &&
+                         std::memcmp(&hidden[row * dim], &alone[tick * dim], dim * sizeof(float)) == 0;
       }
-      if (i == 0) reference = all;
-      double error = 0;
-      double norm = 0;
-      size_t same = 0;
-      size_t count = 0;
-      for (size_t b = 0; b < all.size(); ++b) {
-        for (size_t k = 0; k < all[b].hidden.size(); ++k) {
-          const double d = static_cast<double>(all[b].hidden[k]) - static_cast<double>(reference[b].hidden[k]);
-          error += d * d;
-          norm += static_cast<double>(reference[b].hidden[k]) * static_cast<double>(reference[b].hidden[k]);
-        }
-        for (size_t k = 0; k < all[b].tokens.size(); ++k) same += all[b].tokens[k] == reference[b].tokens[k] ? 1 : 0;
-        count += all[b].tokens.size();
-      }
-      const double relative = std::sqrt(error / std::max(norm, 1e-30));
-      good_[i] = finite && batch_is_alone && relative < 0.1;
-      fmt::print(
-          "{{\"check\": \"{}\", \"kv\": \"{}\", \"good\": {}, \"finite\": {}, \"batch_is_alone\": {}, "
-          "\"relative_error_to_first\": {:.3e}, \"same_tokens\": \"{}/{}\"}}\n",
-          o_.forms[i], kv, static_cast<bool>(good_[i]), finite, batch_is_alone, relative, same, count);
-      std::fflush(stdout);
     }
+    fmt::print("{{\"check\": \"{}\", \"finite\": {}, \"batch_is_alone\": {}}}\n", kv, finite, batch_is_alone);
+    std::fflush(stdout);
     tick_ = 0;
+    return finite && batch_is_alone;
   }
 
   Options o_;
@@ -319,7 +256,6 @@ class Bench {
   double begin_;
   int64_t tick_ = 0;
   int64_t filled_ = 0;  // ticks that all sessions have behind them
-  std::vector<bool> good_;
 };
 
 int Main(int argc, char** argv) {

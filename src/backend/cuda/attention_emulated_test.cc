@@ -1,4 +1,4 @@
-// The attention kernels on the emulator: right against sums in fp64 on the stored K and V, and the same bits however
+// The attention kernel on the emulator: right against sums in fp64 on the stored K and V, and the same bits however
 // rows are cut into calls, tiles and thread blocks.
 #include <gtest/gtest.h>
 
@@ -10,7 +10,6 @@
 
 #include "backend/cuda/emulation/emulator.h"
 #include "backend/cuda/kernels/attention.cuh"
-#include "backend/cuda/kernels/attention_columns.cuh"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/kv_int8.h"
 
@@ -29,7 +28,7 @@ uint16_t Bf16(float v) {
 
 struct Case {
   int heads, kv_heads, head_dim, window;
-  bool int8, columns;
+  bool int8;
 };
 
 // Rows of one session in a call: positions [first, first + count).
@@ -42,7 +41,6 @@ struct Rows {
 template <int kHeadDim, bool kInt8>
 void LaunchInstance(const AttentionParams& params, const AttentionPlan& plan) {
   AttentionParams p = params;
-  p.splits = plan.splits;
   p.blocks_per_tile = plan.blocks_per_tile;
   const auto blocks = static_cast<unsigned>(p.cache.kv_heads * plan.blocks_per_tile * p.tiles) + 1;  // one idle
   std::vector<float> workspace(static_cast<size_t>(plan.workspace_floats), NAN);
@@ -52,11 +50,8 @@ void LaunchInstance(const AttentionParams& params, const AttentionPlan& plan) {
   auto run = [&](auto kernel) {
     cuda_emulation::Launch(blocks, kAttentionWarps * 32, plan.shared_bytes, 3, [&] { kernel(p); });
   };
-  if (plan.q8 == 1) return run(AttentionColumnsKernel<kHeadDim, kInt8, 1>);
-  if (plan.q8 == 2) return run(AttentionColumnsKernel<kHeadDim, kInt8, 2>);
-  constexpr int kDeep = AttentionStages(kHeadDim, true), kShallow = AttentionStages(kHeadDim, false);
-  if (plan.stages == kDeep) return run(AttentionKernel<kHeadDim, kInt8, kDeep>);
-  run(AttentionKernel<kHeadDim, kInt8, kShallow>);
+  if (plan.q8 == 1) return run(AttentionKernel<kHeadDim, kInt8, 1>);
+  run(AttentionKernel<kHeadDim, kInt8, 2>);
 }
 
 class AttentionEmulatedTest : public testing::TestWithParam<Case> {
@@ -112,8 +107,7 @@ class AttentionEmulatedTest : public testing::TestWithParam<Case> {
   // the ring is something else.
   std::vector<std::vector<uint16_t>> Run(const std::vector<Rows>& sessions, int sms, int32_t own = kOwnInRing) {
     const Case& c = GetParam();
-    const KernelForms forms{.columns = c.columns};
-    const int positions = AttentionTilePositions(c.heads, c.kv_heads, c.head_dim, c.int8, kSharedLimit, forms);
+    const int positions = AttentionTilePositions(c.heads, c.kv_heads, c.head_dim, c.int8, kSharedLimit);
     const int64_t stride = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
     std::vector<int32_t> slot, begin, tile_row, tile_rows;
     std::vector<int64_t> index, first;
@@ -164,9 +158,7 @@ class AttentionEmulatedTest : public testing::TestWithParam<Case> {
     p.row_slot = slot.data(), p.row_index = index.data(), p.row_first = first.data(), p.row_begin = begin.data();
     p.tile_row = tile_row.data(), p.tile_rows = tile_rows.data(), p.tiles = static_cast<int>(tile_row.size());
     p.softmax_scale_log2 = 1.4427f / std::sqrt(static_cast<float>(c.head_dim));
-    const AttentionPlan plan =
-        PlanAttention(c.heads, c.kv_heads, c.head_dim, c.int8, p.tiles, most, sms, kSharedLimit, false, forms);
-    EXPECT_EQ(plan.q8 > 0, c.columns);
+    const AttentionPlan plan = PlanAttention(c.heads, c.kv_heads, c.head_dim, c.int8, p.tiles, most, sms, kSharedLimit);
     if (c.head_dim == 64) {
       c.int8 ? LaunchInstance<64, true>(p, plan) : LaunchInstance<64, false>(p, plan);
     } else {
@@ -232,7 +224,7 @@ TEST_P(AttentionEmulatedTest, TheSameBitsInEveryCut) {
   EXPECT_TRUE(together == Run(sessions, 1000)) << "tiles over more blocks";
   EXPECT_TRUE(together == Run(sessions, 40)) << "tiles over some blocks";
   EXPECT_TRUE(together == Run(sessions, 40, kOwnBeside)) << "keys of the call outside the ring";
-  if (GetParam().int8 && GetParam().columns) {
+  if (GetParam().int8) {
     EXPECT_TRUE(together == Run(sessions, 40, kOwnToQuantize)) << "keys of the call made int8 by the attention";
     EXPECT_TRUE(together == Run(sessions, 1, kOwnToQuantize)) << "keys of the call made int8 by the attention";
   }
@@ -244,10 +236,9 @@ TEST_P(AttentionEmulatedTest, TheSameBitsInEveryCut) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionEmulatedTest,
-                         testing::Values(Case{2, 2, 64, 150, false, false}, Case{8, 2, 128, 180, false, false},
-                                         Case{8, 2, 128, 180, true, false}, Case{2, 2, 64, 150, false, true},
-                                         Case{2, 2, 64, 150, true, true}, Case{8, 2, 128, 180, false, true},
-                                         Case{8, 2, 128, 180, true, true}, Case{6, 2, 128, 90, true, true}),
+                         testing::Values(Case{2, 2, 64, 150, false}, Case{2, 2, 64, 150, true},
+                                         Case{8, 2, 128, 180, false}, Case{8, 2, 128, 180, true},
+                                         Case{6, 2, 128, 90, true}),
                          [](const auto& test) { return "Case" + std::to_string(test.index); });
 
 }  // namespace

@@ -136,7 +136,7 @@ class Lowering {
     p.tiles = plan.tiles;
     p.softmax_scale_log2 = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(a.shape.head_dim)));
     phase.plan = cuda_kernels::PlanAttention(a.shape.heads, a.shape.kv_heads, a.shape.head_dim, int8, plan.tiles,
-                                             plan.most_tile_rows, c_.sm_count, c_.shared_limit, c_.clusters, c_.forms);
+                                             plan.most_tile_rows, c_.sm_count, c_.shared_limit);
     needs_->workspace_floats = std::max(needs_->workspace_floats, phase.plan.workspace_floats);
     needs_->counters = std::max<int64_t>(needs_->counters, phase.plan.counters);
     p.workspace = c_.workspace;
@@ -185,10 +185,8 @@ class Lowering {
     const InputRef in = NormInput(a.x, a.gain, {}, a.epsilon);
     OutputRef out = Output(a.qkv, OutputKind::kStore);
     // Half-split pairs lie in different tiles, and an int8 row needs the maximum over its head: both take their own
-    // phase.
-    // The second form of attention makes int8 rows of its own call itself.
-    const bool bf16_or_later =
-        cache.scale == nullptr || (c_.forms.columns && !plan.long_call && AttentionFollows(a.plan, a.layer));
+    // phase, but for int8 rows of an attention that comes next, which makes them itself.
+    const bool bf16_or_later = cache.scale == nullptr || (!plan.long_call && AttentionFollows(a.plan, a.layer));
     if (a.pairing == backend::RopePairing::kAdjacent && bf16_or_later && a.qkv.stride % 2 == 0) {
       out.kind = OutputKind::kQkv;
       out.heads = a.shape.heads;
@@ -402,9 +400,9 @@ class Lowering {
     p.input = in;
     p.output = out;
     p.rows = Int(rows);
-    phase.plan = cuda_kernels::PlanLinear(p, c_.sm_count, c_.shared_limit, c_.forms);
+    phase.plan = cuda_kernels::PlanLinear(p, c_.sm_count, c_.shared_limit);
     if (phase.plan.kernel != cuda_kernels::LinearKernel::kSmall) {
-      MakeTallInput(&p);
+      MakeWideInput(&p);
     } else if (in.kind == InputKind::kNorm && !in.aligned) {
       Ingest(&p);
     }
@@ -415,7 +413,7 @@ class Lowering {
     Push(phase);
   }
   // The kernels of more rows read bf16 rows of whole units; whatever else an input is takes a phase of its own.
-  void MakeTallInput(LinearParams* p) {
+  void MakeWideInput(LinearParams* p) {
     const InputRef& in = p->input;
     const int padded = p->weight.units * cuda_kernels::kUnitCols;
     if (in.kind == InputKind::kPlain && in.element == Element::kBf16 && p->weight.cols == padded && in.aligned) return;
@@ -471,7 +469,7 @@ const char* FormatText(cuda_kernels::WeightFormat format) {
 }
 
 std::string DescribeLinear(const LinearPhase& phase) {
-  constexpr const char* kKernels[] = {"small", "tall", "wide"};
+  constexpr const char* kKernels[] = {"small", "wide"};
   constexpr const char* kInputs[] = {"plain", "norm", "conv"};
   constexpr const char* kOutputs[] = {"store", "gelu", "add", "swiglu", "qkv", "head"};
   const LinearParams& p = phase.params;
@@ -483,12 +481,8 @@ std::string DescribeLinear(const LinearPhase& phase) {
     return text + fmt::format(" blocks {} tiles {} batch {} slots {} shared {}", plan.blocks, plan.tiles_per_block,
                               plan.batch_tiles, plan.slots, plan.shared_bytes);
   }
-  if (plan.kernel == cuda_kernels::LinearKernel::kWide) {
-    return text + fmt::format(" blocks {} warps {} items {} groups {} columns {} shared {}", plan.blocks,
-                              plan.tiles_per_block, plan.wide.items, plan.wide.groups, plan.columns, plan.shared_bytes);
-  }
-  return text + fmt::format(" blocks {}x{} split {} columns {} stages {} shared {}", plan.blocks, plan.row_blocks,
-                            plan.split, plan.columns, plan.slots, plan.shared_bytes);
+  return text + fmt::format(" blocks {} warps {} items {} groups {} columns {} shared {}", plan.blocks,
+                            plan.tiles_per_block, plan.wide.items, plan.wide.groups, plan.columns, plan.shared_bytes);
 }
 
 }  // namespace
@@ -507,12 +501,10 @@ std::string Describe(const Phase& phase) {
       Overloaded{
           [](const LinearPhase& l) { return DescribeLinear(l); },
           [](const AttentionPhase& a) {
-            return fmt::format(
-                "attention{} heads {}/{} x{} window {} tiles {} blocks {}{} splits {} stages {} shared {}{}",
-                a.plan.q8 > 0 ? " columns" : "", a.params.heads, a.params.cache.kv_heads, a.params.cache.head_dim,
-                a.params.window, a.params.tiles, a.params.cache.kv_heads * a.plan.blocks_per_tile,
-                a.plan.cluster ? fmt::format(" in clusters of {}", a.plan.blocks_per_tile) : "", a.plan.splits,
-                a.plan.stages, a.plan.shared_bytes, a.params.own_rows ? " own rows" : "");
+            return fmt::format("attention heads {}/{} x{} window {} tiles {} blocks {} groups {} stages {} shared {}{}",
+                               a.params.heads, a.params.cache.kv_heads, a.params.cache.head_dim, a.params.window,
+                               a.params.tiles, a.params.cache.kv_heads * a.plan.blocks_per_tile, a.plan.groups,
+                               a.plan.stages, a.plan.shared_bytes, a.params.own_rows ? " own rows" : "");
           },
           [](const cuda_kernels::IngestParams& p) {
             return fmt::format("{} {} rows {}", p.input.kind == InputKind::kNorm ? "norm" : "ingest", p.cols, p.rows);

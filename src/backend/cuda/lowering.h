@@ -60,8 +60,6 @@ struct PlanPointers {
 struct LoweringContext {
   int sm_count = 1;
   int shared_limit = 0;
-  bool clusters = false;  // thread block clusters (sm_90 and later)
-  cuda_kernels::KernelForms forms;
   PlanPointers plans[2];  // by PlanId
   std::function<cuda_kernels::CacheRef(backend::PlanId, int layer)> cache;
   int32_t windows[2] = {0, 0};

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -27,28 +26,6 @@ constexpr int64_t kSmallCounters = 16;  // conv 0, conv 1, head counter, head se
 constexpr int64_t kMostHeadRows = 4096;
 
 }  // namespace
-
-Result<cuda_kernels::KernelForms> ParseForms(std::string_view text) {
-  cuda_kernels::KernelForms forms;
-  if (text == "default") return forms;
-  forms = {.wide = false, .columns = false, .lean = false};
-  while (!text.empty() && text != "old") {
-    const std::string_view name = text.substr(0, text.find('+'));
-    if (name == "wide") {
-      forms.wide = true;
-    } else if (name == "columns") {
-      forms.columns = true;
-    } else if (name == "lean") {
-      forms.lean = true;
-    } else {
-      return Status(
-          StatusCode::kInvalidArgument,
-          fmt::format("no form of kernels is called '{}': choose default, old, or of wide+columns+lean", name));
-    }
-    text.remove_prefix(std::min(text.size(), name.size() + 1));
-  }
-  return forms;
-}
 
 UploadRing::~UploadRing() {
   for (cudaEvent_t event : done_) {
@@ -122,9 +99,6 @@ Result<std::unique_ptr<backend::Stream>> CudaStream::Create(CudaDevice& device, 
 
 Status CudaStream::Init() {
   state_ = static_cast<CudaSessionState*>(spec_.state);
-  if (const char* forms = std::getenv("VOXRT_CUDA_FORMS")) {
-    VOXRT_ASSIGN_OR_RETURN(forms_, ParseForms(forms));
-  }
   // The live stream goes before whatever else the device does.
   int least = 0;
   int greatest = 0;
@@ -171,7 +145,7 @@ void CudaStream::NoteShapes(const std::vector<Op>& ops) {
     const auto id = static_cast<KvId>(plan);
     positions_[static_cast<size_t>(plan)] = cuda_kernels::AttentionTilePositions(
         shape.heads, shape.kv_heads, shape.head_dim, state_ != nullptr && state_->kv(id).dtype == DType::kI8,
-        device_.shared_limit(), forms_);
+        device_.shared_limit());
   };
   for (const Op& op : ops) {
     if (const auto* a = std::get_if<backend::WindowAttentionArgs>(&op)) note(a->plan, a->shape);
@@ -231,8 +205,6 @@ LoweringContext CudaStream::MakeContext() {
   LoweringContext c = scratch_pointers_;
   c.sm_count = device_.sm_count();
   c.shared_limit = device_.shared_limit();
-  c.forms = forms_;
-  c.clusters = false;  // a cluster takes places on SMs that the phases before and after need (kernels/shapes.h)
   auto* counters = small_.as<uint32_t>();
   c.conv_counters = counters;
   c.head_counter = counters + 2;

@@ -34,9 +34,6 @@ class UploadRing {
   int next_ = 0;
 };
 
-// Forms by their names, e.g. "wide+columns"; "default" alone is what the product runs.
-Result<cuda_kernels::KernelForms> ParseForms(std::string_view text);
-
 class CudaStream final : public backend::Stream {
  public:
   static Result<std::unique_ptr<backend::Stream>> Create(CudaDevice& device, const backend::StreamSpec& spec);
@@ -71,8 +68,6 @@ class CudaStream final : public backend::Stream {
   void SetEager(bool eager) { eager_ = eager; }
   // Plain edges between phases instead of programmatic ones (for comparison: same results). Before the first Run.
   void SetPlainEdges(bool plain) { plain_edges_ = plain; }
-  // Other forms of kernels (for comparison). Before the first Run.
-  void SetForms(const cuda_kernels::KernelForms& forms) { forms_ = forms; }
   // Marks of every phase (kernels/params.h) from now on; read after Sync: [phases][kTraceMarks], 0 where a phase has
   // none.
   Status StartTrace();
@@ -134,7 +129,6 @@ class CudaStream final : public backend::Stream {
   backend::TapSink* tap_sink_ = nullptr;
   bool eager_ = false;
   bool plain_edges_ = false;
-  cuda_kernels::KernelForms forms_;
 
   backend::BatchPlan plans_[2];
   int64_t half_[2] = {0, 0};   // rotary pairs per row

@@ -191,9 +191,6 @@ inline void Mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a
 }
 inline void LaunchDependents() {}
 inline void WaitForPrevious() {}
-inline void ClusterArrive() {}
-inline void ClusterWait() {}
-inline void StoreCluster(uint32_t, uint32_t, float) {}
 inline void PrefetchL2(const void*) {}
 inline unsigned long long GlobalTimer() { return 0; }
 inline unsigned SmId() { return 0; }

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "backend/cuda/kernels/attention.cuh"
-#include "backend/cuda/kernels/attention_columns.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/shapes.h"
 
@@ -13,29 +12,17 @@ template <int kHeadDim, bool kInt8>
 cudaError_t LaunchInstance(const AttentionParams& p, const AttentionPlan& plan, const LaunchContext& context) {
   // A phase that fits one wave takes one block of every SM, idle ones included: see shapes.h.
   const int blocks = p.cache.kv_heads * plan.blocks_per_tile * p.tiles;
-  const dim3 grid(static_cast<unsigned>(plan.cluster ? blocks : std::max(blocks, context.sm_count)));
-  const int cluster = plan.cluster ? plan.blocks_per_tile : 1;
-  if (plan.q8 == 1)
-    return Launch(AttentionColumnsKernel<kHeadDim, kInt8, 1>, p, grid, kAttentionWarps * 32, plan.shared_bytes,
-                  context);
-  if (plan.q8 == 2)
-    return Launch(AttentionColumnsKernel<kHeadDim, kInt8, 2>, p, grid, kAttentionWarps * 32, plan.shared_bytes,
-                  context);
-  constexpr int kDeep = AttentionStages(kHeadDim, true), kShallow = AttentionStages(kHeadDim, false);
-  if (plan.stages == kDeep)
-    return Launch(AttentionKernel<kHeadDim, kInt8, kDeep>, p, grid, kAttentionWarps * 32, plan.shared_bytes, context,
-                  cluster);
-  return Launch(AttentionKernel<kHeadDim, kInt8, kShallow>, p, grid, kAttentionWarps * 32, plan.shared_bytes, context,
-                cluster);
+  const dim3 grid(static_cast<unsigned>(std::max(blocks, context.sm_count)));
+  constexpr int kThreads = kAttentionWarps * 32;
+  if (plan.q8 == 1) return Launch(AttentionKernel<kHeadDim, kInt8, 1>, p, grid, kThreads, plan.shared_bytes, context);
+  return Launch(AttentionKernel<kHeadDim, kInt8, 2>, p, grid, kThreads, plan.shared_bytes, context);
 }
 
 }  // namespace
 
 cudaError_t LaunchAttention(const AttentionParams& params, const AttentionPlan& plan, const LaunchContext& context) {
   AttentionParams p = params;
-  p.splits = plan.splits;
   p.blocks_per_tile = plan.blocks_per_tile;
-  p.cluster = plan.cluster ? 1 : 0;
   const bool int8 = p.cache.scale != nullptr;
   if (p.cache.head_dim == 64)
     return int8 ? LaunchInstance<64, true>(p, plan, context) : LaunchInstance<64, false>(p, plan, context);

@@ -15,50 +15,38 @@ struct LaunchContext {
   int shared_limit = 0;  // most shared memory of one block, bytes
 };
 
-// Forms of the kernels that measurements compare. One choice for all phases of a stream: groups of slices change sums.
-struct KernelForms {
-  bool wide = false;     // products of more than 8 rows by the wide kernel, sums of weights with few tiles in groups
-  bool columns = false;  // attention with queries as columns
-  bool lean = false;     // instances of the streaming kernel for one kind of phase each
-};
-
 // How a linear runs on a device: decided by shape, rows and device alone (pure), written into the params.
-enum class LinearKernel : int32_t { kSmall, kTall, kWide };
+enum class LinearKernel : int32_t { kSmall, kWide };
 struct LinearPlan {
   LinearKernel kernel = LinearKernel::kSmall;
-  int32_t blocks = 0;  // along the weight's rows
-  int32_t row_blocks = 1;
-  int32_t split = 1;
+  int32_t blocks = 0;
   int32_t tiles_per_block = 0;
   int32_t batch_tiles = 0;
   SmallPlan small{};
   WidePlan wide{};
-  bool lean = false;    // an instance for this kind of phase alone, where there is one
-  int32_t slots = 0;    // units in a warp's ring (small)
-  int32_t columns = 0;  // rows of x in a block (tall)
+  int32_t slots = 0;    // units in a warp's ring (small), stages (wide)
+  int32_t columns = 0;  // rows of x in a block (wide)
   int32_t shared_bytes = 0;
   int64_t workspace_floats = 0;
   int32_t split_counters = 0;
 };
-LinearPlan PlanLinear(const LinearParams& params, int sm_count, int shared_limit, const KernelForms& forms = {});
+LinearPlan PlanLinear(const LinearParams& params, int sm_count, int shared_limit);
 cudaError_t LaunchLinear(const LinearParams& params, const LinearPlan& plan, const LaunchContext& context);
 
 struct AttentionPlan {
   int32_t tile_positions = 0;  // rows of a session in one tile
-  int32_t splits = 0;
+  int32_t groups = 0;          // of chains (shapes.h)
   int32_t blocks_per_tile = 0;
   int32_t stages = 0;
   int32_t shared_bytes = 0;
-  bool cluster = false;
-  int32_t q8 = 0;  // eights of queries of the second form; 0: the first form
+  int32_t q8 = 0;  // eights of queries of a tile
   int64_t workspace_floats = 0;
   int32_t counters = 0;
 };
 AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, int tiles, int most_tile_rows,
-                            int sm_count, int shared_limit, bool clusters, const KernelForms& forms = {});
-// Rows of one session that share a tile: 16 MMA rows hold positions x query heads of a K/V head.
-int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit,
-                           const KernelForms& forms = {});
+                            int sm_count, int shared_limit);
+// Rows of one session that share a tile: 16 MMA columns hold positions x query heads of a K/V head.
+int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit);
 cudaError_t LaunchAttention(const AttentionParams& params, const AttentionPlan& plan, const LaunchContext& context);
 
 cudaError_t LaunchIngest(const IngestParams& params, const LaunchContext& context);

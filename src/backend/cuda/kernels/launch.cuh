@@ -12,7 +12,7 @@ namespace voxrt::cuda_kernels {
 
 template <typename Params>
 cudaError_t Launch(void (*kernel)(Params), const Params& params, dim3 grid, int threads, int shared_bytes,
-                   const LaunchContext& context, int cluster = 1) {
+                   const LaunchContext& context) {
   // One split of the SM's memory for all kernels: blocks of two phases can only share an SM that need not be
   // reconfigured.
   cudaError_t error =
@@ -25,18 +25,11 @@ cudaError_t Launch(void (*kernel)(Params), const Params& params, dim3 grid, int 
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = context.stream;
-  cudaLaunchAttribute attributes[2];
-  unsigned count = 0;
-  if (context.programmatic) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  }
-  config.attrs = attributes;
-  config.numAttrs = count;
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = context.programmatic ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, params);
 }
 

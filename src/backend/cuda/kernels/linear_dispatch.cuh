@@ -1,9 +1,9 @@
-// Picks the instance of one weight format: ring depth of the streaming kernel, tile shape of the tall one.
+// Picks the instance of one weight format: ring depth and kind of phase of the streaming kernel, columns of the wide
+// one.
 #pragma once
 
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/linear_small.cuh"
-#include "backend/cuda/kernels/linear_tall.cuh"
 #include "backend/cuda/kernels/linear_wide.cuh"
 #include "backend/cuda/kernels/shapes.h"
 
@@ -37,48 +37,21 @@ cudaError_t LaunchLinearFormat(const LinearParams& params, const LinearPlan& pla
   LinearParams p = params;
   p.tiles_per_block = plan.tiles_per_block;
   p.batch_tiles = plan.batch_tiles;
-  p.split = plan.split;
   p.small = plan.small;
   p.wide = plan.wide;
+  const dim3 grid(static_cast<unsigned>(plan.blocks));
+  const int threads = plan.kernel == LinearKernel::kSmall ? kSmallThreads : plan.tiles_per_block * 32;
+  auto launch = [&](auto kernel) { return Launch(kernel, p, grid, threads, plan.shared_bytes, context); };
   if (plan.kernel == LinearKernel::kSmall) {
-    const dim3 grid(static_cast<unsigned>(plan.blocks));
-    auto launch = [&](auto kernel) { return Launch(kernel, p, grid, kSmallThreads, plan.shared_bytes, context); };
-    if (plan.lean) {
-      const LeanKernel lean = LeanInstance<kFormat>(p, plan.slots);
-      if (lean != nullptr) return launch(lean);
-    }
+    const LeanKernel lean = LeanInstance<kFormat>(p, plan.slots);
+    if (lean != nullptr) return launch(lean);
     if (plan.slots == RingSlots(kFormat, 0)) return launch(LinearSmallKernel<kFormat, RingSlots(kFormat, 0)>);
     if (plan.slots == RingSlots(kFormat, 1)) return launch(LinearSmallKernel<kFormat, RingSlots(kFormat, 1)>);
     return launch(LinearSmallKernel<kFormat, RingSlots(kFormat, 2)>);
   }
-  if (plan.kernel == LinearKernel::kWide) {
-    const dim3 wide_grid(static_cast<unsigned>(plan.blocks));
-    auto launch = [&](auto kernel) {
-      return Launch(kernel, p, wide_grid, plan.tiles_per_block * 32, plan.shared_bytes, context);
-    };
-    if (plan.columns == 16) return launch(LinearWideKernel<kFormat, 2>);
-    if (plan.columns == 32) return launch(LinearWideKernel<kFormat, 4>);
-    return launch(LinearWideKernel<kFormat, 8>);
-  }
-  const dim3 grid(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.row_blocks),
-                  static_cast<unsigned>(plan.split));
-  constexpr int kDeep = TallStages(kFormat, true), kShallow = TallStages(kFormat, false);
-  const bool deep = plan.slots == kDeep;
-  auto launch = [&](auto deep_kernel, int deep_bytes, auto shallow_kernel, int shallow_bytes) {
-    return deep ? Launch(deep_kernel, p, grid, kTallThreads, deep_bytes, context)
-                : Launch(shallow_kernel, p, grid, kTallThreads, shallow_bytes, context);
-  };
-  switch (plan.columns) {
-    case 16:
-      return launch(LinearTallKernel<kFormat, 8, 2, kDeep>, TallShape<kFormat, 8, 2, kDeep>::kShared,
-                    LinearTallKernel<kFormat, 8, 2, kShallow>, TallShape<kFormat, 8, 2, kShallow>::kShared);
-    case 32:
-      return launch(LinearTallKernel<kFormat, 4, 2, kDeep>, TallShape<kFormat, 4, 2, kDeep>::kShared,
-                    LinearTallKernel<kFormat, 4, 2, kShallow>, TallShape<kFormat, 4, 2, kShallow>::kShared);
-    default:
-      return launch(LinearTallKernel<kFormat, 4, 4, kDeep>, TallShape<kFormat, 4, 4, kDeep>::kShared,
-                    LinearTallKernel<kFormat, 4, 4, kShallow>, TallShape<kFormat, 4, 4, kShallow>::kShared);
-  }
+  if (plan.columns == 16) return launch(LinearWideKernel<kFormat, 2>);
+  if (plan.columns == 32) return launch(LinearWideKernel<kFormat, 4>);
+  return launch(LinearWideKernel<kFormat, 8>);
 }
 
 }  // namespace voxrt::cuda_kernels

@@ -1,4 +1,4 @@
-// Linear for more than 8 rows, second form: one warp a 16-row tile of the weight, each weight made bf16 once for up to
+// Linear for more than 8 rows: one warp a 16-row tile of the weight, each weight made bf16 once for up to
 // 64 rows of x. Same sums as the streaming kernel: units in k order inside a slice, slices in order inside a group,
 // groups in order.
 //

@@ -1,5 +1,5 @@
 // What becomes of a linear's sums: store, GELU, residual add, SwiGLU, rotary + K/V append, head arg-max. Shared by the
-// streaming and the tall kernel, so that both round alike.
+// streaming and the wide kernel, so that both round alike.
 #pragma once
 
 #include "backend/cuda/kernels/params.h"

@@ -42,12 +42,11 @@ constexpr int SliceUnits(int units) { return (units + kMaxSlices - 1) / kMaxSlic
 constexpr int SliceCount(int units) { return (units + SliceUnits(units) - 1) / SliceUnits(units); }
 
 // Slices of a group. Groups may be summed by blocks apart: up to four for weights of few tiles, whose tiles alone do
-// not fill a device; one for the others, and for all where `apart` is off. A group sums its slices in order, an output
-// its groups.
-constexpr int GroupSlices(int tiles, int units, bool apart) {
+// not fill a device; one for the others. A group sums its slices in order, an output its groups.
+constexpr int GroupSlices(int tiles, int units) {
   const int slices = SliceCount(units);
   const bool few = tiles < 256 || (tiles < 512 && units >= 16);
-  return apart && few ? (slices + 3) / 4 : slices;
+  return few ? (slices + 3) / 4 : slices;
 }
 
 struct WeightRef {
@@ -162,7 +161,6 @@ struct LinearParams {
   WidePlan wide{};
   int32_t tiles_per_block = 0;
   int32_t batch_tiles = 0;  // tiles folded together
-  int32_t split = 1;        // tall kernel: blocks along K
   // Lowering fills in the rest.
   float* workspace = nullptr;
   uint32_t* split_counter = nullptr;
@@ -171,7 +169,7 @@ struct LinearParams {
 };
 
 // Where attention finds keys and values of its own call: in the ring like all others; beside q (bf16) or in own_codes
-// (int8); or beside q as bf16, to be made int8 and put into the ring by the attention itself (second form).
+// (int8); or beside q as bf16, to be made int8 and put into the ring by the attention itself.
 inline constexpr int32_t kOwnInRing = 0, kOwnBeside = 1, kOwnToQuantize = 2;
 
 struct AttentionParams {
@@ -193,10 +191,8 @@ struct AttentionParams {
   const int32_t* tile_rows = nullptr;
   int32_t tiles = 0;
   float softmax_scale_log2 = 0.0f;
-  int32_t splits = 1;           // key blocks are dealt to splits by block index
-  int32_t blocks_per_tile = 1;  // blocks (CTAs) that share the splits of one (tile, head)
-  int32_t cluster = 0;          // 1: those blocks form a cluster
-  float* workspace = nullptr;   // partials of splits, without clusters
+  int32_t blocks_per_tile = 1;  // blocks (CTAs) that share the groups of one (tile, head)
+  float* workspace = nullptr;   // partials of groups, where blocks share them
   uint32_t* counter = nullptr;
   PrefetchRef prefetch;
   unsigned long long* trace = nullptr;
@@ -258,7 +254,7 @@ struct ElementwiseParams {
   int32_t cols = 0;
 };
 
-// Stores the rows of an InputRef as bf16 or fp32: RmsNorm, and the inputs of the tall kernel.
+// Stores the rows of an InputRef as bf16 or fp32: RmsNorm, and the inputs of the wide kernel.
 struct IngestParams {
   InputRef input;
   int32_t rows = 0;

@@ -35,11 +35,6 @@ inline constexpr int kRingDepths = 3;
 inline constexpr int kSmallPhaseBytes = 96 * 1024;
 inline constexpr int kLargePhaseBytes = 129 * 1024;
 
-// Stages of 128 inputs of the tall kernel.
-constexpr int TallStages(WeightFormat format, bool deep) {
-  return format == WeightFormat::kBf16 ? (deep ? 3 : 2) : (deep ? 4 : 2);
-}
-
 // The wide kernel: most warps of a block, stages of its pipeline (deep enough for the latency of memory where stages
 // are short), bytes from row to row of a stage (an odd number of 16-byte steps, so that ldmatrix has no bank
 // conflicts).
@@ -47,24 +42,21 @@ inline constexpr int kWideMostWarps = 12;
 constexpr int WideStages(int n8) { return n8 == 2 ? 8 : n8 == 4 ? 6 : 4; }
 inline constexpr int kWideXStride = kUnitCols * 2 + 16;
 
-// Attention: 8 warps a block. Encoder heads: 4 splits of 8 warps; decoder heads: 16 splits of 4 warps, two at a time.
+// Attention: 8 warps a block; groups of eight chains, one a warp; key blocks in a warp's ring.
 inline constexpr int kAttentionWarps = 8;
-constexpr int AttentionSplits(int head_dim) { return head_dim == 64 ? 4 : 16; }
-constexpr int AttentionSplitsAtOnce(int head_dim) { return head_dim == 64 ? 1 : 2; }
-// Groups of chains in the second form of the kernel, eight chains (warps) each.
-constexpr int AttentionGroups(int head_dim) { return head_dim == 64 ? 4 : 8; }
 inline constexpr int kKeyBlock = 16;
-constexpr int ColumnsStages(int head_dim, bool int8) { return head_dim == 64 || int8 ? 2 : 1; }
-// Shared memory of the second form, byte offsets.
-struct ColumnsLayout {
+constexpr int AttentionGroups(int head_dim) { return head_dim == 64 ? 4 : 8; }
+constexpr int AttentionStages(int head_dim, bool int8) { return head_dim == 64 || int8 ? 2 : 1; }
+// Its shared memory, byte offsets.
+struct AttentionLayout {
   int stage, q, partial, weights, group, total;
 };
 
 // stage: one key block of K and V as stored, then 32 scales (int8). partial: [groups of this block][warp][row](max,
 // sum, values); weights: [groups][row][warp]; group: [groups][row](max, sum).
-constexpr ColumnsLayout MakeColumnsLayout(int head_dim, bool int8, int rows, int block_groups) {
-  const int stages = ColumnsStages(head_dim, int8);
-  ColumnsLayout l{};
+constexpr AttentionLayout MakeAttentionLayout(int head_dim, bool int8, int rows, int block_groups) {
+  const int stages = AttentionStages(head_dim, int8);
+  AttentionLayout l{};
   l.stage = int8 ? 2 * kKeyBlock * head_dim + 2 * kKeyBlock * 4 : 2 * kKeyBlock * head_dim * 2;
   l.q = kAttentionWarps * stages * l.stage;
   l.partial = l.q + 16 * head_dim * 2;
@@ -73,8 +65,5 @@ constexpr ColumnsLayout MakeColumnsLayout(int head_dim, bool int8, int rows, int
   l.total = l.group + block_groups * rows * 2 * 4;
   return l;
 }
-
-// Key blocks in a warp's ring: more where a block streams many keys.
-constexpr int AttentionStages(int head_dim, bool deep) { return deep && head_dim == 64 ? 2 : 1; }
 
 }  // namespace voxrt::cuda_kernels
