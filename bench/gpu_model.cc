@@ -24,7 +24,7 @@ Result<std::unique_ptr<SyntheticModel>> SyntheticModel::Create(backend::Device& 
 
 Result<std::unique_ptr<backend::PreparedLinear>> SyntheticModel::Weight(const char* name, LinearRole role,
                                                                         const quant::Format& format,
-                                                                        std::vector<int64_t> rows, int64_t cols,
+                                                                        const std::vector<int64_t>& rows, int64_t cols,
                                                                         bool bias, int64_t* bytes) {
   backend::LinearSpec spec{.name = name, .role = role, .blocks = {}};
   for (const int64_t n : rows) {

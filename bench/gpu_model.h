@@ -82,7 +82,7 @@ class SyntheticModel {
   SyntheticModel(backend::Device& device, const SyntheticConfig& config) : device_(device), config_(config) {}
   Status Init();
   Result<std::unique_ptr<backend::PreparedLinear>> Weight(const char* name, backend::LinearRole role,
-                                                          const quant::Format& format, std::vector<int64_t> rows,
+                                                          const quant::Format& format, const std::vector<int64_t>& rows,
                                                           int64_t cols, bool bias, int64_t* bytes);
   Result<backend::View> NewBuffer(int64_t rows, int64_t cols, quant::DType dtype, float value = 0.0f);
   Status InitStack(const SyntheticConfig::Stack& stack, bool bias, std::vector<Layer>* layers, int64_t* bytes);

@@ -16,7 +16,6 @@ constexpr int RingSlots(WeightFormat format, int depth) {
     case WeightFormat::kInt4G128:
       return depth == 0 ? 4 : depth == 1 ? 3 : 2;
     case WeightFormat::kInt4G32:
-      return depth == 0 ? 3 : depth == 1 ? 2 : 1;
     case WeightFormat::kInt8Row:
     case WeightFormat::kInt8G32:
       return depth == 0 ? 3 : depth == 1 ? 2 : 1;
