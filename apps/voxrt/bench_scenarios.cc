@@ -62,7 +62,7 @@ Result<LiveResult> RunLive(engine::Engine& engine, std::span<const float> sample
   const int64_t tick_samples = engine.config().audio.samples_per_token;
   VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Session> session,
                          engine.NewSession({.all_tokens = true, .live = true}));
-  const int64_t delay_ticks = engine.tekken().default_delay_ms() / 80 + 1;
+  const int64_t delay_ticks = engine.info().default_delay_ms / 80 + 1;
   // The first token needs the delay; from then on each tick gives one.
   size_t at = 0;
   const auto feed = [&](int64_t count) -> Status {

@@ -75,6 +75,27 @@ Status ResolveOutput(ExportCommand* command) {
   return {};
 }
 
+// What would be replaced must be a plain file, and none that the export reads.
+Status CheckTarget(const std::string& path, const std::string& model) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return {};
+  if (!fs::is_regular_file(path, error)) {
+    return {StatusCode::kInvalidArgument, fmt::format("{} is no regular file; name a new file for the output", path)};
+  }
+  std::vector<fs::path> sources = {model};
+  if (fs::is_directory(model, error)) {
+    sources.assign(fs::directory_iterator(model, fs::directory_options::skip_permission_denied, error),
+                   fs::directory_iterator());
+  }
+  for (const fs::path& source : sources) {
+    if (fs::equivalent(path, source, error)) {
+      return {StatusCode::kInvalidArgument,
+              fmt::format("{} belongs to the model that is read; name another file for the output", path)};
+    }
+  }
+  return {};
+}
+
 Status CreateOutputDir(const ExportCommand& command) {
   if (command.output_dir.empty() && !command.options.output_path.starts_with(kDefaultOutputDir)) return {};
   const fs::path folder = fs::path(command.options.output_path).parent_path();
@@ -154,6 +175,10 @@ class ExportRun {
     command_.options.search = *search;
     VOXRT_RETURN_IF_ERROR(ResolveOutput(&command_));
     VOXRT_RETURN_IF_ERROR(exporter::ValidateOptions(command_.options));
+    std::vector<std::string> targets = {command_.options.output_path};
+    if (!command_.options.data_path.empty()) targets.push_back(command_.options.data_path);
+    if (command_.report && command_.report_path != kStandardOutput) targets.push_back(command_.report_path);
+    for (const std::string& target : targets) VOXRT_RETURN_IF_ERROR(CheckTarget(target, command_.options.model_path));
     if (!command_.eval_dir.empty()) {
       VOXRT_ASSIGN_OR_RETURN(clips_, engine::LoadClips(command_.eval_dir));
     }

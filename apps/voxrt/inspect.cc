@@ -41,6 +41,7 @@ struct Finding {
 bool LooksLikeModel(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error) || path.ends_with(".safetensors")) return true;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
   std::ifstream file(path, std::ios::binary);
   char head[9] = {};
   return file.read(head, sizeof(head)) && head[8] == '{';
@@ -55,6 +56,11 @@ Result<Finding> InspectModel(const std::string& path, const InspectCommand& comm
 }
 
 Result<Finding> InspectAudio(const std::string& path, const InspectCommand& command) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    return Status(StatusCode::kInvalidAudio,
+                  fmt::format("{}: found a pipe or device, expected a file; save it first", path));
+  }
   VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<audio::AudioSource> source,
                          audio::OpenFile(path, {.raw = ToRawFormat(command.raw)}));
   // The header may lie about the length: what can be decoded counts.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/log.h"
@@ -27,6 +28,7 @@ struct ServeOptions {
   server::ServerOptions server;
   std::string max_sessions = "auto";
   std::string api_key_file;
+  std::optional<int> delay_ms;  // absent: the model's default
   double max_upload_mb = 25.0;
   double session_memory_mb = 128.0;
   double max_session_backlog_mb = 1024.0;
@@ -119,8 +121,8 @@ void AddTimeOptions(CLI::App& command, ServeOptions* o) {
   seconds("--keep-alive", &s.keep_alive_s, "Seconds between two requests of a connection");
   seconds("--drain-timeout", &s.drain_timeout_s, "Seconds that running utterances may take after SIGTERM");
   seconds("--stall-timeout", &s.stall_s, "Seconds without progress that turn /health red");
-  command.add_option("--delay-ms", s.default_delay_ms, "Default delay of the text: a multiple of 80 from 80 to 2400")
-      ->capture_default_str();
+  command.add_option("--delay-ms", o->delay_ms,
+                     "Default delay of the text: a multiple of 80 from 80 to 2400; default: the model's own");
   command.add_flag("--vllm-empty-deltas", s.vllm_empty_deltas, "vLLM dialect: one delta per step, also empty ones");
   command.add_option("--session-warnings", s.openai_warnings, "session.warning events in the OpenAI dialect")
       ->capture_default_str();
@@ -133,6 +135,9 @@ Status ReadKeys(ServeOptions* options) {
   std::vector<std::string>& keys = options->server.api_keys;
   if (const char* value = std::getenv("VOXRT_API_KEY")) {
     for (std::string& key : server::SplitList(value)) keys.push_back(std::move(key));
+    if (keys.empty() && *value != '\0') {
+      return {StatusCode::kInvalidArgument, "VOXRT_API_KEY holds no key; unset it for an open server"};
+    }
   }
   if (!options->api_key_file.empty()) {
     std::ifstream file(options->api_key_file);
@@ -167,7 +172,7 @@ Result<std::optional<int>> ParseMaxSessions(const std::string& text) {
 Status ApplyOptions(ServeOptions* options) {
   server::ServerOptions& s = options->server;
   VOXRT_RETURN_IF_ERROR(ReadKeys(options));
-  if (!server::ValidDelayMs(s.default_delay_ms))
+  if (options->delay_ms && !server::ValidDelayMs(*options->delay_ms))
     return {StatusCode::kInvalidArgument, fmt::format("--delay-ms must be {}", server::kDelayRule)};
   s.max_upload_bytes = Megabytes(options->max_upload_mb);
   s.session_memory_bytes = Megabytes(options->session_memory_mb);
@@ -226,6 +231,7 @@ int Serve(ServeOptions options) {
   options.model.model = path.value();
   Result<std::shared_ptr<engine::Engine>> engine = LoadEngine(options.model, slots, screen);
   if (!engine.ok()) return ModelExitCode(engine.status());
+  options.server.default_delay_ms = options.delay_ms.value_or((*engine)->info().default_delay_ms);
   if (options.server.model_names.empty()) options.server.model_names = {ModelName(path.value())};
   if (const Status status = ChooseSessions(**engine, wanted.value(), &options.server); !status.ok()) {
     screen.Error(status.message());

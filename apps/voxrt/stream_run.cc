@@ -240,7 +240,7 @@ class StreamRun {
     Summary& summary = result_.summary;
     summary.backend = engine_.info().backend;
     summary.model = engine_.info().model_path;
-    summary.delay_ms = options_.session.delay_ms != 0 ? options_.session.delay_ms : engine_.tekken().default_delay_ms();
+    summary.delay_ms = options_.session.delay_ms != 0 ? options_.session.delay_ms : engine_.info().default_delay_ms;
     summary.audio_ms = samples_ * 1000 / kSampleRate;
     summary.prompt_tokens = stats.prompt_tokens;
     summary.wall_seconds = std::chrono::duration<double>(Clock::now() - begin_).count();

@@ -162,6 +162,10 @@ class TranscribeCommand {
     for (const OutputFormat format : formats_) {
       const std::string path =
           (std::filesystem::path(options_.output_dir) / (stem + "." + std::string(OutputExtension(format)))).string();
+      if (std::error_code error; input != "-" && std::filesystem::equivalent(path, input, error)) {
+        return {StatusCode::kInvalidArgument,
+                fmt::format("the result {} would replace its own input; choose another --output-dir", path)};
+      }
       VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> file, OutputFile::Create(path));
       sinks->push_back(
           MakeSink(format, input, false, [out = file.get()](std::string_view bytes) { return out->Write(bytes); }));

@@ -115,7 +115,6 @@ class EngineImpl : public Engine, public std::enable_shared_from_this<EngineImpl
   std::unique_ptr<backend::Device> device_;
   std::shared_ptr<model::Model> model_;
   EngineInfo info_;
-  int default_delay_ms_ = 480;
   std::unique_ptr<Scheduler> scheduler_;  // last: its thread uses all of the above
 };
 
@@ -140,8 +139,8 @@ Status EngineImpl::Load(const EngineOptions& options) {
   VOXRT_ASSIGN_OR_RETURN(checkpoint_, weights::Checkpoint::Open(options.model_path, open));
   VOXRT_ASSIGN_OR_RETURN(tekken_, text::Tekken::Parse(checkpoint_->tekken_json()));
   VOXRT_RETURN_IF_ERROR(CheckShape());
-  default_delay_ms_ = checkpoint_->default_delay_tokens() > 0 ? checkpoint_->default_delay_tokens() * model::kTickMs
-                                                              : tekken_->default_delay_ms();
+  const int recorded = checkpoint_->default_delay_tokens();
+  info_.default_delay_ms = recorded > 0 ? recorded * model::kTickMs : tekken_->default_delay_ms();
   VOXRT_ASSIGN_OR_RETURN(auto model, model::Model::Create(checkpoint_, *device_));
   model_ = std::move(model);
   VOXRT_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(checkpoint_, model_, *device_,
@@ -183,7 +182,7 @@ EngineInfo EngineImpl::info() const {
 
 Result<std::unique_ptr<Session>> EngineImpl::NewSession(const SessionOptions& options) {
   VOXRT_ASSIGN_OR_RETURN(const int delay_tokens,
-                         DelayTokens(options.delay_ms == 0 ? default_delay_ms_ : options.delay_ms));
+                         DelayTokens(options.delay_ms == 0 ? info_.default_delay_ms : options.delay_ms));
   if (!(options.temperature >= 0.0f && options.temperature <= 100.0f)) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("temperature is {}; choose 0 (greedy) to 100", options.temperature));

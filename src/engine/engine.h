@@ -52,6 +52,7 @@ struct EngineInfo {
   int max_sessions = 0;
   int sessions = 0;
   double load_seconds = 0.0;
+  int default_delay_ms = 480;  // of the artifact or of tekken.json
 };
 
 // Upper bounds of the histograms below; one place more counts what is beyond.

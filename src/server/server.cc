@@ -60,6 +60,9 @@ class ServerImpl : public Server {
 Status CheckPorts(const ServerOptions& options) {
   if (options.port < 0 && options.tls_port < 0)
     return {StatusCode::kInvalidArgument, "both ports are closed; give --port or --tls-port"};
+  if (options.tls_port < 0 && (!options.tls_cert.empty() || !options.tls_key.empty()))
+    return {StatusCode::kInvalidArgument,
+            "--tls-cert and --tls-key are given without --tls-port; say which port is TLS"};
   if (options.tls_port >= 0 && (options.tls_cert.empty() || options.tls_key.empty()))
     return {StatusCode::kInvalidArgument, "--tls-port needs --tls-cert and --tls-key"};
   return {};

@@ -95,6 +95,29 @@ class ExportTest(unittest.TestCase):
         self.check(process)
         self.assertEqual((process.stdout, process.stderr), (b"", b""))
 
+    def test_nothing_that_is_read_and_no_device_is_replaced(self):
+        model = self.folder / "model"
+        shutil.copytree(MODEL, model)
+        weights, other = model / "consolidated.safetensors", str(self.folder / "a.safetensors")
+        before = weights.read_bytes()
+        for options in (("--output", str(weights)), ("--output", str(model / ".." / "model" / "tekken.json")),
+                        ("--output", other, "--data-path", str(weights)), ("--output", other, "--report", str(weights)),
+                        ("--output", "/dev/full")):
+            with self.subTest(options=options):
+                process = run("export", "--model", str(model), "--qlinear", "4w", *options)
+                self.check(process, USAGE)
+                self.assertEqual(process.stderr.count(b"\n"), 1, process.stderr)
+        self.assertTrue(weights.read_bytes() == before)
+        self.assertFalse(Path("/dev/full").is_file())
+
+    def test_the_delay_recorded_in_an_artifact_is_its_default(self):
+        out = str(self.folder / "a.safetensors")
+        self.check(self.export("--output", out, "--qlinear", "8w", "--delay-tokens", "12"))
+        for options, delay_ms in (((), 960), (("--delay-ms", "480"), 480)):
+            process = run("transcribe", "-q", "--json", "--model", out, *options, clip_path(CLIP))
+            self.check(process)
+            self.assertEqual(json.loads(process.stdout.splitlines()[-1])["delay_ms"], delay_ms)
+
     def test_a_flipped_bit_is_found_by_inspect_verify(self):
         out = self.folder / "v.safetensors"
         pair = self.folder / "p.safetensors"

@@ -91,6 +91,18 @@ class HeaderTest(CliTest):
                 self.assertTrue(process.stdout.strip())
                 self.assertEqual(b"cut short" in process.stderr, cut, process.stderr)
 
+    def test_a_result_does_not_replace_its_own_input(self):
+        path = Path(self.file("clip.txt", wav(self.data)))
+        process = run("transcribe", "-q", "--output-dir", str(path.parent), "--txt", str(path))
+        self.assertEqual(process.returncode, 1)
+        self.assertIn(b"would replace its own input", process.stderr)
+        self.assertEqual(path.read_bytes(), wav(self.data))
+
+    def test_inspect_does_not_wait_for_a_pipe(self):
+        path = str(Path(self.file("x", b"")).parent / "pipe")
+        os.mkfifo(path)
+        self.assert_one_line_error(run("inspect", path), INPUT)
+
     def test_truncated_headers_end_in_one_line_or_in_nothing(self):
         data = wav(self.data[:64000])
         for length in (0, 1, 4, 11, 12, 16, 20, 35, 36, 40, 43):
