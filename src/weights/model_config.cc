@@ -21,6 +21,8 @@ constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 22;
 constexpr int64_t kMaxWindow = int64_t{1} << 24;
+constexpr double kLeastReal = 1e-30;  // a normal float, so that no accepted value becomes 0 when kept as one
+constexpr double kMostReal = 1e15;
 
 Status Bad(std::string message) { return Status(StatusCode::kInvalidModel, std::move(message)); }
 
@@ -61,8 +63,9 @@ class FieldReader {
     if (fallback.has_value() && !Has(key)) return *fallback;
     const Json* value = object_.Find(key);
     const std::optional<double> number = value != nullptr ? value->AsDouble() : std::nullopt;
-    if (number.has_value() && *number > 0 && *number < 1e15) return *number;
-    Fail(key, fmt::format("{}, expected a positive number", value != nullptr ? Show(*value) : "missing"));
+    if (number.has_value() && *number >= kLeastReal && *number <= kMostReal) return *number;
+    Fail(key, fmt::format("{}, expected a positive number from {} to {}", value != nullptr ? Show(*value) : "missing",
+                          kLeastReal, kMostReal));
     return 1.0;
   }
 
