@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -16,7 +17,8 @@ namespace {
 
 constexpr auto kRollPeriod = std::chrono::seconds(1);
 constexpr auto kDrainPoll = std::chrono::milliseconds(50);
-constexpr auto kAbortGrace = std::chrono::seconds(2);
+constexpr double kFinishSeconds = 5.0;  // after the limit, for the final texts of what is ended then
+constexpr double kAbortSeconds = 2.0;   // after that, for errors and close frames
 
 class ServerImpl : public Server {
  public:
@@ -43,6 +45,7 @@ class ServerImpl : public Server {
   void Roll();
   void BeginDrain();
   void WatchDrain();
+  void EndDrain(bool complete);
   void WaitForSignal();
 
   asio::io_context context_;
@@ -53,7 +56,7 @@ class ServerImpl : public Server {
   asio::steady_timer roll_timer_, drain_timer_;
   asio::signal_set signals_;
   Clock::time_point drain_began_;
-  bool aborted_ = false;
+  enum class DrainStage : uint8_t { kFinishing, kEnded, kAborted } drain_stage_ = DrainStage::kFinishing;
   std::atomic<bool> engine_lost_{false};
 };
 
@@ -132,7 +135,7 @@ void ServerImpl::WaitForSignal() {
       const Status status = certificates_ == nullptr ? Status() : certificates_->Load();
       Log(status.ok() ? LogLevel::kInfo : LogLevel::kError, "server.reload error=\"{}\"", status.message());
     } else if (state_->draining) {
-      return Stop();
+      return EndDrain(false);
     } else {
       BeginDrain();
     }
@@ -149,21 +152,32 @@ void ServerImpl::BeginDrain() {
   WatchDrain();
 }
 
+// At the limit what runs is ended as if its clients had ended it; what does not get its final text then either gets an
+// error.
 void ServerImpl::WatchDrain() {
-  const double passed_s = std::chrono::duration<double>(Clock::now() - drain_began_).count();
-  const bool done = state_->registered() == 0 && state_->admission->taken() == 0;
-  if (done || passed_s > state_->options.drain_timeout_s + std::chrono::duration<double>(kAbortGrace).count()) {
-    Log(LogLevel::kInfo, "server.drained complete={} seconds={:.2f}", done, passed_s);
-    return Stop();
-  }
-  if (passed_s > state_->options.drain_timeout_s && !aborted_) {
-    aborted_ = true;
+  const double over_s =
+      std::chrono::duration<double>(Clock::now() - drain_began_).count() - state_->options.drain_timeout_s;
+  const bool nothing_runs = state_->admission->taken() == 0;
+  if ((nothing_runs && state_->registered() == 0) || over_s > kFinishSeconds + kAbortSeconds)
+    return EndDrain(nothing_runs && state_->cut == 0);
+  if (over_s > 0.0 && drain_stage_ == DrainStage::kFinishing) {
+    drain_stage_ = DrainStage::kEnded;
+    state_->ForEach([](Drainable& connection) { connection.EndNow(); });
+  } else if (over_s > kFinishSeconds && drain_stage_ == DrainStage::kEnded) {
+    drain_stage_ = DrainStage::kAborted;
     state_->ForEach([](Drainable& connection) { connection.Abort(); });
   }
   drain_timer_.expires_after(kDrainPoll);
   drain_timer_.async_wait([this](ErrorCode error) {
     if (!error) WatchDrain();
   });
+}
+
+void ServerImpl::EndDrain(bool complete) {
+  Log(LogLevel::kInfo, "server.drained complete={} cut={} seconds={:.2f}", complete,
+      std::max<int>(state_->cut, complete ? 0 : state_->admission->taken()),
+      std::chrono::duration<double>(Clock::now() - drain_began_).count());
+  Stop();
 }
 
 }  // namespace

@@ -22,8 +22,9 @@ namespace voxrt::server {
 class Drainable {
  public:
   virtual ~Drainable() = default;
-  virtual void Drain() = 0;  // finish what was begun, then close
-  virtual void Abort() = 0;  // close now
+  virtual void Drain() = 0;   // finish what was begun, then close
+  virtual void EndNow() = 0;  // the time is over: what was received gets its final text, then close
+  virtual void Abort() = 0;   // the text did not come in time either: an error, then close
 };
 
 class ServerState {
@@ -40,6 +41,7 @@ class ServerState {
   std::atomic<bool> draining{false};
   std::atomic<int> connections{0};
   std::atomic<int> uploads_waiting{0};
+  std::atomic<int> cut{0};  // sessions and uploads that a drain ended before their clients did
 
   // Settings of a new realtime session, with an id of its own.
   SessionConfig NewSessionConfig();

@@ -21,6 +21,8 @@ using engine::EventType;
 constexpr size_t kChunkSamples = 16000;  // of one message
 constexpr size_t kMaxMessageBytes = 64 << 20;
 constexpr size_t kMaxHeaderBytes = 64 << 10;
+constexpr int64_t kTickSamples = 1280;
+constexpr auto kReasonWait = std::chrono::seconds(1);
 
 // A masked frame; the key only has to differ from frame to frame.
 std::string MaskedFrame(uint8_t opcode, std::string_view payload, uint32_t key) {
@@ -150,7 +152,7 @@ class RemoteSession : public engine::Session {
   Result<size_t> Feed(std::span<const float> samples) override;
   Status FeedAll(std::span<const float> samples) override;
   Status Flush() override { return {StatusCode::kUnavailable, "a remote session cannot be flushed"}; }
-  Status Finish() override { return connection_->Send(R"({"type":"input_audio_buffer.commit","final":true})"); }
+  Status Finish() override;
   void Reset() override { Fail({StatusCode::kUnavailable, "a remote session cannot be reset; open another one"}); }
   bool Poll(std::vector<Event>* events) override { return Wait(events, std::chrono::milliseconds(0)); }
   bool Wait(std::vector<Event>* events, std::chrono::milliseconds timeout) override;
@@ -166,6 +168,9 @@ class RemoteSession : public engine::Session {
  private:
   void ReadLoop();
   void OnMessage(const Json& event);
+  void OnDone(const Json& message);
+  void GiveDone();
+  Status Send(const std::string& text);
   void Add(Event event);
   void Fail(const Status& status);
 
@@ -176,6 +181,9 @@ class RemoteSession : public engine::Session {
   std::function<void()> listener_;
   engine::SessionStats stats_;
   bool over_ = false;
+  bool finishing_ = false;
+  std::optional<Event> done_;  // the server's, until Finish asks for it
+  Status failure_;
   std::atomic<bool> closing_{false};
   std::thread reader_;
 };
@@ -219,8 +227,7 @@ Result<size_t> RemoteSession::Feed(std::span<const float> samples) {
     bytes += static_cast<char>(value);
     bytes += static_cast<char>(value >> 8);
   }
-  VOXRT_RETURN_IF_ERROR(
-      connection_->Send(R"({"type":"input_audio_buffer.append","audio":")" + EncodeBase64(bytes) + "\"}"));
+  VOXRT_RETURN_IF_ERROR(Send(R"({"type":"input_audio_buffer.append","audio":")" + EncodeBase64(bytes) + "\"}"));
   const std::lock_guard lock(mutex_);
   stats_.samples_fed += static_cast<int64_t>(count);
   return count;
@@ -231,6 +238,27 @@ Status RemoteSession::FeedAll(std::span<const float> samples) {
     VOXRT_ASSIGN_OR_RETURN(const size_t taken, Feed(samples));
     samples = samples.subspan(taken);
   }
+  return {};
+}
+
+// When the connection is gone, the reader knows better why, or soon will.
+Status RemoteSession::Send(const std::string& text) {
+  Status status = connection_->Send(text);
+  if (status.ok()) return status;
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kReasonWait, [&] { return over_; });
+  return failure_.ok() ? status : failure_;
+}
+
+Status RemoteSession::Finish() {
+  bool answered = false;
+  {
+    const std::lock_guard lock(mutex_);
+    finishing_ = true;
+    answered = done_.has_value();
+  }
+  if (!answered) VOXRT_RETURN_IF_ERROR(Send(R"({"type":"input_audio_buffer.commit","final":true})"));
+  GiveDone();
   return {};
 }
 
@@ -248,6 +276,7 @@ void RemoteSession::Add(Event event) {
     const std::lock_guard lock(mutex_);
     if (over_) return;
     over_ = event.type == EventType::kFinished || event.type == EventType::kError;
+    if (event.type == EventType::kError) failure_ = event.status;
     events_.push_back(std::move(event));
     listener = listener_;
   }
@@ -287,22 +316,45 @@ void RemoteSession::OnMessage(const Json& message) {
     }
     Add(std::move(event));
   } else if (type == "transcription.done") {
-    const Json* usage = Member(message, "usage");
-    const auto count = [usage](const char* key) {
-      const Json* value = usage == nullptr ? nullptr : Member(*usage, key);
-      return value != nullptr && value->is_number_integer() ? value->get<int64_t>() : int64_t{0};
-    };
-    {
-      const std::lock_guard lock(mutex_);
-      stats_.prompt_tokens = count("prompt_tokens");
-      stats_.tokens = count("completion_tokens");
-      event.end_ms = stats_.samples_fed / 16;
-    }
-    event.type = EventType::kFinished;
-    Add(std::move(event));
+    OnDone(message);
   } else if (type == "error") {
     Fail({StatusCode::kUnavailable, "the server says: " + StringMember(message, "error").value_or("error")});
   }
+}
+
+// A server that is going away ends a session before Finish: its text is given out, the end only when it holds
+// everything.
+void RemoteSession::OnDone(const Json& message) {
+  const Json* usage = Member(message, "usage");
+  const auto count = [usage](const char* key) {
+    const Json* value = usage == nullptr ? nullptr : Member(*usage, key);
+    return value != nullptr && value->is_number_integer() ? value->get<int64_t>() : int64_t{0};
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.prompt_tokens = count("prompt_tokens");
+    stats_.tokens = count("completion_tokens");
+    done_.emplace();
+    done_->type = EventType::kFinished;
+  }
+  GiveDone();
+}
+
+void RemoteSession::GiveDone() {
+  std::unique_lock lock(mutex_);
+  if (!finishing_ || !done_) return;
+  done_->end_ms = stats_.samples_fed / 16;
+  const int64_t heard_samples = stats_.tokens * kTickSamples;
+  if (stats_.tokens > 0 && heard_samples < stats_.samples_fed) {
+    const Status status(StatusCode::kUnavailable,
+                        "the server ended the session after " + std::to_string(heard_samples / 16000) + " of " +
+                            std::to_string(stats_.samples_fed / 16000) + " s of audio; try again");
+    lock.unlock();
+    return Fail(status);
+  }
+  const Event event = *std::exchange(done_, std::nullopt);
+  lock.unlock();
+  Add(event);
 }
 
 class RemoteEngine : public engine::Engine {

@@ -116,7 +116,8 @@ Status ConnectTo(const std::string& answer, bool hang_up = false, const char* sc
 }
 
 // All events of a session to a server that greets and then sends `frames`.
-std::vector<Event> EventsOf(const std::string& frames, bool hang_up = false, std::string* received = nullptr) {
+std::vector<Event> EventsOf(const std::string& frames, bool hang_up = false, std::string* received = nullptr,
+                            bool finish = true, size_t samples = 0) {
   ScriptedServer server(Greeting());
   const auto engine = ConnectRemote({.url = server.url(), .api_key = {}, .model = {}});
   EXPECT_TRUE(engine.ok()) << engine.status().message();
@@ -125,6 +126,8 @@ std::vector<Event> EventsOf(const std::string& frames, bool hang_up = false, std
     server.Answer(Greeting() + frames, hang_up);
     auto session = (*engine)->NewSession({});
     EXPECT_TRUE(session.ok()) << session.status().message();
+    if (samples > 0) (void)(*session)->FeedAll(std::vector<float>(samples)).ok();
+    if (finish) (void)(*session)->Finish().ok();
     std::vector<Event> events;
     while (all.empty() || (all.back().type != EventType::kFinished && all.back().type != EventType::kError)) {
       if (!(*session)->Wait(&events, std::chrono::seconds(20))) {
@@ -217,6 +220,22 @@ TEST(RemoteEngine, ACloseEndsTheSessionWithCodeAndReason) {
   EXPECT_EQ(events[0].type, EventType::kError);
   EXPECT_EQ(events[0].status.message(), "the server closed the session (1001): The server is going away");
   EXPECT_EQ(EventsOf(Frame("", 8)).back().status.message(), "the server closed the session");
+}
+
+TEST(RemoteEngine, AServerThatEndsASessionEarlyIsNoEnd) {
+  const std::string early =
+      Frame(R"({"type":"transcription.delta","delta":" Hi","end_ms":160})") +
+      Frame(R"({"type":"transcription.done","text":" Hi","usage":{"prompt_tokens":39,"completion_tokens":12}})") +
+      Frame(std::string("\x03\xE9", 2) + "The server is going away", 8);
+  std::vector<Event> events = EventsOf(early, false, nullptr, false);
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].text, " Hi");
+  EXPECT_EQ(events[1].type, EventType::kError);
+  EXPECT_THAT(events[1].status.message(), HasSubstr("(1001): The server is going away"));
+  const std::string unclosed = early.substr(0, early.find("\x88"));
+  events = EventsOf(unclosed, false, nullptr, true, 16000 * 5);  // 12 ticks are not 5 s
+  EXPECT_EQ(events.back().status.message(), "the server ended the session after 0 of 5 s of audio; try again");
+  EXPECT_EQ(EventsOf(unclosed, false, nullptr, true, 1280 * 12).back().type, EventType::kFinished);
 }
 
 TEST(RemoteEngine, BrokenFramesEndTheSession) {

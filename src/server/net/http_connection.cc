@@ -53,7 +53,10 @@ HttpConnection::HttpConnection(std::shared_ptr<ServerState> state, std::shared_p
   ++state_->connections;
 }
 
-HttpConnection::~HttpConnection() { --state_->connections; }
+HttpConnection::~HttpConnection() {
+  state_->Unregister(this);
+  --state_->connections;
+}
 
 void HttpConnection::Run() {
   if (!transport_.secure()) return ReadHeader(state_->options.handshake_timeout_s);
@@ -78,6 +81,7 @@ void HttpConnection::Close() {
   closed_ = true;
   deadline_.cancel();
   if (upload_ != nullptr) EndUpload();
+  state_->Unregister(this);
   transport_.Close();
 }
 
@@ -98,11 +102,14 @@ void HttpConnection::ReadHeader(double timeout_s) {
       self->Close();
     }
   });
+  reading_ = true;
   http::async_read_header(transport_, buffer_, *parser_,
                           [self = shared_from_this()](ErrorCode error, size_t) { self->OnHeader(error); });
 }
 
 void HttpConnection::OnHeader(ErrorCode error) {
+  reading_ = false;
+  if (discarding_) return error ? Close() : DiscardBody();
   if (closed_ || answered_) return;
   request_id_ = state_->NewId("req");
   if (error) return OnHeaderFailed(error);
@@ -313,7 +320,8 @@ void HttpConnection::OnSent(ErrorCode error) {
 void HttpConnection::AnswerDone() {
   deadline_.cancel();
   if (upload_ != nullptr) EndUpload();
-  if (!keep_alive_ || state_->draining) return DiscardBody();
+  if (!keep_alive_ || state_->draining) return DiscardBody();  // still registered: the client is to see the answer
+  state_->Unregister(this);
   if (watching_) {
     next_wanted_ = true;
     return Deadline(state_->options.keep_alive_s);
@@ -333,7 +341,7 @@ void HttpConnection::DiscardBody() {
       transport_.socket().shutdown(tcp::socket::shutdown_send, ignored);
     }
   }
-  if (watching_) return;
+  if (watching_ || reading_) return;  // which comes back here
   transport_.socket().async_read_some(asio::buffer(chunk_), [self = shared_from_this()](ErrorCode error, size_t bytes) {
     self->discarded_bytes_ += static_cast<int64_t>(bytes);
     if (error || self->discarded_bytes_ > kDiscardBytes) return self->Close();

@@ -24,14 +24,19 @@
 
 namespace voxrt::server {
 
-class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+class HttpConnection : public std::enable_shared_from_this<HttpConnection>, public Drainable {
  public:
   HttpConnection(std::shared_ptr<ServerState> state, std::shared_ptr<JobPool> jobs, Transport transport,
                  std::string remote);
-  ~HttpConnection();
+  ~HttpConnection() override;
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
   void Run();
+
+  // Registered while an upload is received and answered. A drain lets it finish.
+  void Drain() override {}
+  void EndNow() override;
+  void Abort() override;
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
@@ -76,6 +81,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void KeepAlive();
   void WatchPeer();
   void EndUpload();
+  void RefuseForDrain();
 
   const std::shared_ptr<ServerState> state_;
   const std::shared_ptr<JobPool> jobs_;
@@ -93,6 +99,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool discarding_ = false;
   int64_t discarded_bytes_ = 0;
   bool closed_ = false;
+  bool reading_ = false;      // a read of the parser is pending
   bool watching_ = false;     // a read that only looks whether the client is still there
   bool next_wanted_ = false;  // that read is the first of the next request
   std::unique_ptr<Upload> upload_;

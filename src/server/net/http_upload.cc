@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kProgressBytesPerSecond = 1024;
 constexpr auto kRetryPlace = std::chrono::milliseconds(100);
 constexpr double kWaitForPlaceSeconds = 30.0;
+const char* const kTimeOver = "The server is going away and the time to finish is over";
 
 }  // namespace
 
@@ -39,6 +40,7 @@ void HttpConnection::StartUpload() {
     return RefuseBusy("full", "All " + std::to_string(state_->admission->places()) + " session places are taken", 1);
   }
   upload_ = std::make_unique<Upload>(state_->options.temp_dir, *boundary, transport_.get_executor());
+  state_->Register(this);
   if (EqualsIgnoreCase(Field("Expect"), "100-continue")) Send("HTTP/1.1 100 Continue\r\n\r\n");
   CheckProgress();
   ReadBody();
@@ -51,13 +53,16 @@ void HttpConnection::ReadBody() {
   body.size = chunk_.size();
   body.more = true;
   if (parser_->is_done()) return OnBodyEnd();
+  reading_ = true;
   http::async_read_some(transport_, buffer_, *parser_,
                         [self = shared_from_this()](ErrorCode error, size_t bytes) { self->OnBody(error, bytes); });
 }
 
 void HttpConnection::OnBody(ErrorCode error, size_t bytes) {
-  if (closed_ || answered_ || upload_ == nullptr) return;
+  reading_ = false;
   if (error == http::error::need_buffer) error = {};
+  if (discarding_) return error ? Close() : DiscardBody();
+  if (closed_ || answered_ || upload_ == nullptr) return;
   if (error == http::error::bad_chunk || error == http::error::bad_chunk_extension)
     return Refuse(BadRequest("The chunked body is malformed", {}));
   if (error) return Close();  // the client is gone
@@ -115,7 +120,7 @@ void HttpConnection::OnBodyEnd() {
 
 // Waits a while for a place, so that a burst of files is served and a full server still answers.
 void HttpConnection::StartJob() {
-  if (closed_ || upload_ == nullptr) return;
+  if (closed_ || answered_ || upload_ == nullptr) return;
   upload_->lease = state_->admission->TryEnter();
   const double waited_s = std::chrono::duration<double>(Clock::now() - upload_->queued).count();
   if (!upload_->lease && waited_s < kWaitForPlaceSeconds) {
@@ -223,6 +228,32 @@ void HttpConnection::WatchPeer() {
     self->next_wanted_ = false;
     self->ReadHeader(self->state_->options.handshake_timeout_s);
   });
+}
+
+// What has no place yet is refused; what is being transcribed may still end.
+void HttpConnection::EndNow() {
+  auto shared = weak_from_this().lock();
+  if (shared == nullptr) return;
+  asio::post(transport_.get_executor(), [self = std::move(shared)] {
+    if (self->upload_ != nullptr && !self->upload_->lease) self->RefuseForDrain();
+  });
+}
+
+void HttpConnection::Abort() {
+  auto shared = weak_from_this().lock();
+  if (shared == nullptr) return;
+  asio::post(transport_.get_executor(), [self = std::move(shared)] {
+    if (self->upload_ == nullptr) return;
+    if (self->answered_) ++self->state_->cut;  // the client does not read its answer
+    self->RefuseForDrain();
+  });
+}
+
+void HttpConnection::RefuseForDrain() {
+  if (closed_ || answered_) return;
+  ++state_->cut;
+  if (upload_->head_sent) return OnJobFailure({503, kTimeOver, {}, "draining"});
+  RefuseBusy("draining", kTimeOver, 1);
 }
 
 void HttpConnection::EndUpload() {

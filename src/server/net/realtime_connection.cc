@@ -25,6 +25,7 @@ constexpr double kLagWarningSeconds = 1.0;
 constexpr double kExpiryWarningSeconds = 30.0;
 constexpr double kHoldSeconds = 1.0;
 constexpr double kForceCloseSeconds = 12.0;
+const char* const kTimeOver = "The server is going away and the time to finish is over";
 
 }  // namespace
 
@@ -66,6 +67,7 @@ void RealtimeConnection::Run(beast::http::request<beast::http::empty_body> reque
   socket_.text(true);
   auto self = shared_from_this();
   state_->Register(this);
+  draining_ = state_->draining;  // it may have begun since the request was looked at
   state_->metrics.OnWebSocketOpened();
   auto kept = std::make_shared<beast::http::request<beast::http::empty_body>>(std::move(request));
   socket_.async_accept(*kept, [self, kept](ErrorCode error) { self->OnAccepted(error); });
@@ -119,7 +121,7 @@ bool RealtimeConnection::MustPause() {
 void RealtimeConnection::OnRead(ErrorCode error) {
   read_pending_ = false;
   if (error) return OnReadFailed(error);
-  if (phase_ != Phase::kOpen || close_wanted_) {  // what comes after our decision to close does not count
+  if (phase_ != Phase::kOpen || close_wanted_ || ended_) {  // what comes after our decision to close does not count
     buffer_.consume(buffer_.size());
     return Read();
   }
@@ -139,6 +141,7 @@ void RealtimeConnection::OnRead(ErrorCode error) {
 }
 
 void RealtimeConnection::OnReadFailed(ErrorCode error) {
+  if (close_sent()) return Finish(close_code_);  // whichever way the client takes it
   if (error == websocket::error::closed) {
     const int code = socket_.reason().code;
     return Finish(code == 0 ? 1005 : code);
@@ -214,7 +217,7 @@ void RealtimeConnection::Fail(Fault fault, const std::string& message) {
   if (close_wanted_) return;
   Outbox outbox;
   protocol_.OnFault(fault, message, &outbox);
-  driver_.reset();  // the slot of the device comes back at once
+  DropDriver();  // the slot of the device comes back at once
   Apply(&outbox);
 }
 
@@ -282,7 +285,8 @@ void RealtimeConnection::StartClosing() {
   if (phase_ != Phase::kOpen) return;
   phase_ = Phase::kClosing;
   if (!closing_since_) closing_since_ = Clock::now();
-  driver_.reset();
+  writes_before_close_ = socket_.next_layer().writes_started();
+  DropDriver();
   lease_.reset();  // the place is free before the client has taken notice
   if (half_closed_) {
     writing_ = CloseFrame(close_code_, close_reason_);
@@ -295,6 +299,15 @@ void RealtimeConnection::StartClosing() {
   socket_.async_close(reason, [self = shared_from_this()](ErrorCode) { self->Finish(self->close_code_); });
 }
 
+bool RealtimeConnection::close_sent() const {
+  return phase_ == Phase::kClosing && socket_.next_layer().writes_started() > writes_before_close_;
+}
+
+void RealtimeConnection::DropDriver() {
+  if (driver_ != nullptr) audio_s_ = driver_->audio_seconds();
+  driver_.reset();
+}
+
 // Once per connection, however it ends: gives everything back.
 void RealtimeConnection::Finish(int code) {
   if (finished_) return;
@@ -302,13 +315,12 @@ void RealtimeConnection::Finish(int code) {
   phase_ = Phase::kClosed;
   timer_.cancel();
   const double length_s = Since(opened_, Clock::now());
-  const double audio_s = driver_ == nullptr ? 0.0 : driver_->audio_seconds();
-  driver_.reset();
+  DropDriver();
   lease_.reset();
   state_->Unregister(this);
   state_->metrics.OnWebSocketClosed(length_s, code);
   Log(LogLevel::kInfo, "session.close id={} dialect={} code={} seconds={:.3f} audio_s={:.2f}", config_.session_id,
-      protocol_.dialect(), code, length_s, audio_s);
+      protocol_.dialect(), code, length_s, audio_s_);
   // TLS says goodbye where Beast has not; the socket closes with the last reference.
   Transport& transport = socket_.next_layer();
   if (code == 1006) {
@@ -331,8 +343,9 @@ void RealtimeConnection::Tick() {
   if (finished_) return;
   const Clock::time_point now = Clock::now();
   if (closing_since_ && Since(*closing_since_, now) > kForceCloseSeconds) {  // the client neither reads nor answers
+    const int code = close_sent() ? close_code_ : 1006;
     socket_.next_layer().Close();
-    return Finish(close_code_);
+    return Finish(code);
   }
   if (phase_ == Phase::kOpen && !close_wanted_) {
     CheckInput(now);
@@ -432,16 +445,37 @@ void RealtimeConnection::Drain() {
 // Running utterances may end; a connection on which nothing runs is closed.
 void RealtimeConnection::CheckDrain() {
   if (close_wanted_ || phase_ != Phase::kOpen || !protocol_.idle() || (driver_ != nullptr && driver_->owes())) return;
-  BeginClose(1001, "The server is going away");
+  BeginClose(1001, ended_ ? kTimeOver : "The server is going away");
   Write();
+}
+
+void RealtimeConnection::CountCut() {
+  if (!std::exchange(cut_counted_, true)) ++state_->cut;
+}
+
+// What was received gets its final text: Pump closes when nothing is owed any more.
+void RealtimeConnection::EndNow() {
+  auto shared = weak_from_this().lock();
+  if (shared == nullptr) return;
+  asio::post(socket_.get_executor(), [self = std::move(shared)] {
+    if (self->finished_ || self->close_wanted_ || self->driver_ == nullptr) return;
+    self->ended_ = self->draining_ = true;
+    Outbox outbox;
+    self->protocol_.EndAudio(kTimeOver, &outbox);
+    if (!outbox.commands.empty() || outbox.close) self->CountCut();
+    self->Apply(&outbox);
+    self->Pump();
+  });
 }
 
 void RealtimeConnection::Abort() {
   auto shared = weak_from_this().lock();
   if (shared == nullptr) return;
   asio::post(socket_.get_executor(), [self = std::move(shared)] {
-    self->BeginClose(1001, "The server is going away and the time to finish is over");
-    self->Write();
+    if (self->finished_ || self->phase_ != Phase::kOpen) return;
+    if (!self->socket_.is_open()) return self->socket_.next_layer().Close();  // the upgrade never ended
+    self->CountCut();
+    self->Fail(Fault::kGoingAway, kTimeOver);
   });
 }
 

@@ -38,6 +38,7 @@ class RealtimeConnection : public std::enable_shared_from_this<RealtimeConnectio
   void Run(boost::beast::http::request<boost::beast::http::empty_body> request);
 
   void Drain() override;
+  void EndNow() override;
   void Abort() override;
 
  private:
@@ -64,6 +65,9 @@ class RealtimeConnection : public std::enable_shared_from_this<RealtimeConnectio
   void CheckOutput(Clock::time_point now);
   void CheckLag(Clock::time_point now);
   void CheckDrain();
+  void CountCut();
+  void DropDriver();
+  bool close_sent() const;
   void Warn(const char* code, std::string message);
   void Finish(int code);
   bool MustPause();
@@ -98,8 +102,12 @@ class RealtimeConnection : public std::enable_shared_from_this<RealtimeConnectio
   uint16_t close_code_ = 1000;
   std::string close_reason_;
   Phase phase_ = Phase::kOpen;
+  int64_t writes_before_close_ = 0;
+  double audio_s_ = 0.0;  // received, when the driver was dropped
   bool finished_ = false;
   bool draining_ = false;
+  bool ended_ = false;  // by EndNow: what the client still sends does not count
+  bool cut_counted_ = false;
   bool admitted_counted_ = false;
   std::atomic<bool> pump_posted_{false};
 

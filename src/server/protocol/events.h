@@ -92,7 +92,7 @@ struct StreamEvent {
 };
 
 // Why a session ends or complains without the client's protocol being at fault.
-enum class Fault : uint8_t { kEngine, kIdle, kLag, kSlowReader, kBufferFull, kExpired };
+enum class Fault : uint8_t { kEngine, kIdle, kLag, kSlowReader, kBufferFull, kExpired, kGoingAway };
 
 struct SessionConfig {
   std::string session_id;  // "sess-<hex>"

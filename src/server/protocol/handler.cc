@@ -44,6 +44,8 @@ uint16_t FaultCloseCode(Fault fault) {
   switch (fault) {
     case Fault::kEngine:
       return 1011;
+    case Fault::kGoingAway:
+      return 1001;
     case Fault::kIdle:
     case Fault::kExpired:
       return 1008;

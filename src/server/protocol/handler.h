@@ -43,6 +43,8 @@ class DialectHandler {
   virtual void OnStream(const StreamEvent& event, Outbox* out) = 0;
   virtual void OnError(const ProtocolError& error, Outbox* out) = 0;
   virtual void OnFault(Fault fault, const std::string& message, Outbox* out) = 0;
+  // The server ends what the client has begun, as if the client had ended its audio; nothing follows from the client.
+  virtual void EndAudio(Outbox* out) = 0;
   // Nothing is being transcribed and no answer is owed: a drain may close the connection.
   virtual bool idle() const = 0;
 };

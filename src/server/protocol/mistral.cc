@@ -60,9 +60,14 @@ class MistralHandler : public DialectHandler {
   void OnFault(Fault fault, const std::string& message, Outbox* out) override {
     int code = 429;
     if (fault == Fault::kEngine) code = 500;
+    if (fault == Fault::kGoingAway) code = 503;
     if (fault == Fault::kIdle || fault == Fault::kExpired) code = 408;
-    SendError(message, code, fault == Fault::kEngine ? "server_error" : "rate_limit_error", {}, out);
+    SendError(message, code, code >= 500 ? "server_error" : "rate_limit_error", {}, out);
     out->close = Close{FaultCloseCode(fault), message};
+  }
+
+  void EndAudio(Outbox* out) override {
+    if (intake_.HasSample(options_.format)) OnFlush(out);
   }
 
  private:

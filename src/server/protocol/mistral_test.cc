@@ -54,6 +54,20 @@ TEST(Mistral, UpdateBeforeAudioIsAnswered) {
                                       {"target_streaming_delay_ms", 240}}}}));
 }
 
+TEST(Mistral, TheServerEndsWhatWasBegunWithoutTheClosingOfAnEnd) {
+  Client client(Path());
+  EXPECT_EQ(Commands(client.EndAudio()), "") << "nothing was sent";
+  client.Send(Audio("abcd"));
+  EXPECT_EQ(Commands(client.EndAudio()), "E");
+  const Outbox done = client.Done(0);
+  EXPECT_THAT(Types(done), ElementsAre("transcription.done"));
+  EXPECT_FALSE(done.close.has_value()) << "how it closes is the transport's business";
+  EXPECT_TRUE(client.protocol.idle());
+  const Outbox late = client.Fail(Fault::kGoingAway, "time over");
+  EXPECT_EQ(Messages(late)[0]["error"], Json({{"message", "time over"}, {"code", 503}, {"type", "server_error"}}));
+  EXPECT_EQ(late.close->code, 1001);
+}
+
 TEST(Mistral, UpdateAfterAudioIsRefusedAndSettingsAreKept) {
   Client client(Path());
   client.Send(Audio("abcd"));

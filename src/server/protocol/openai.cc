@@ -88,8 +88,9 @@ class OpenAiHandler : public DialectHandler {
   }
 
   void OnFault(Fault fault, const std::string& message, Outbox* out) override {
-    if (fault == Fault::kEngine) {
-      const Json error = {{"type", "server_error"}, {"code", "server_error"}, {"message", message}, {"param", nullptr}};
+    if (fault == Fault::kEngine || fault == Fault::kGoingAway) {
+      const char* code = fault == Fault::kEngine ? "server_error" : "going_away";
+      const Json error = {{"type", "server_error"}, {"code", code}, {"message", message}, {"param", nullptr}};
       for (const auto& [utterance, item] : items_) {
         Send({{"type", std::string(kTranscription) + ".failed"},
               {"item_id", item.id},
@@ -97,12 +98,16 @@ class OpenAiHandler : public DialectHandler {
               {"error", error}},
              out);
       }
-      SendError("server_error", "server_error", message, {}, out);
+      SendError("server_error", code, message, {}, out);
     } else {
       const bool expired = fault == Fault::kIdle || fault == Fault::kExpired;
       SendError("invalid_request_error", expired ? "session_expired" : "rate_limit_exceeded", message, {}, out);
     }
     out->close = Close{FaultCloseCode(fault), message};
+  }
+
+  void EndAudio(Outbox* out) override {
+    if (intake_.HasSample(settings_.stream.format)) OnCommit(out);
   }
 
  private:

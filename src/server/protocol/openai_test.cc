@@ -58,6 +58,31 @@ TEST(OpenAi, LogProbabilitiesAreRefusedInBothForms) {
   EXPECT_THAT(Types(none), ElementsAre("session.updated"));
 }
 
+TEST(OpenAi, TheServerEndsAnOpenUtteranceLikeACommit) {
+  Client client(Intent());
+  client.Send(Ga({{"transcription", {{"model", "demo"}}}}));
+  EXPECT_EQ(Commands(client.EndAudio()), "") << "an empty buffer is no error here";
+  client.Send(Audio("abcd"));
+  const Outbox out = client.EndAudio();
+  EXPECT_EQ(Commands(out), "E");
+  EXPECT_THAT(Types(out),
+              ElementsAre("input_audio_buffer.committed", "conversation.item.added", "conversation.item.done"));
+  EXPECT_FALSE(client.protocol.idle());
+  EXPECT_THAT(Types(client.Done(0)), ElementsAre("conversation.item.input_audio_transcription.completed"));
+  EXPECT_TRUE(client.protocol.idle());
+}
+
+TEST(OpenAi, GoingAwayFailsTheItemsThatAreOwed) {
+  Client client(Intent());
+  client.Send(Audio("abcd"));
+  client.Send(kCommit);
+  const Outbox out = client.Fail(Fault::kGoingAway, "time over");
+  EXPECT_THAT(Types(out), ElementsAre("conversation.item.input_audio_transcription.failed", "error"));
+  EXPECT_EQ(Messages(out)[0]["error"]["code"], "going_away");
+  EXPECT_EQ(Messages(out)[1]["error"]["code"], "going_away");
+  EXPECT_EQ(out.close->code, 1001);
+}
+
 TEST(OpenAi, LiveOrderDeltasBeforeCommitCarryTheItemOfTheCommit) {
   Client client(Intent());
   client.Send(Ga({{"transcription", {{"model", "demo"}}}}));

@@ -79,6 +79,15 @@ void RealtimeProtocol::OnBinary(std::string_view message, Outbox* out) {
                     out);
 }
 
+void RealtimeProtocol::EndAudio(const std::string& message, Outbox* out) {
+  if (!bound_ && unbound_audio_.empty()) return;
+  // With an OpenAI leaning a commit alone would do; vLLM's needs an update first.
+  if (!bound_ && openai_leaning_) Bind(MakeOpenAiHandler(config_, hints_.beta_header), out);
+  if (!bound_) return OnFault(Fault::kGoingAway, message, out);
+  ReleaseAudio(out);
+  handler_->EndAudio(out);
+}
+
 // True when the dialect is known now and the event is still to be handled by it.
 bool RealtimeProtocol::TryBind(const std::string& type, const Json& event, Outbox* out) {
   if (type == "input_audio_buffer.append") {

@@ -30,6 +30,9 @@ class RealtimeProtocol {
   void OnBinary(std::string_view message, Outbox* out);
   void OnStream(const StreamEvent& event, Outbox* out) { handler_->OnStream(event, out); }
   void OnFault(Fault fault, const std::string& message, Outbox* out) { handler_->OnFault(fault, message, out); }
+  // As if the client had ended its audio: what it began gets its final text, then idle() becomes true. Audio of which
+  // nobody said what it is gets `message` as a fault.
+  void EndAudio(const std::string& message, Outbox* out);
 
   bool idle() const { return handler_->idle() && unbound_audio_.empty(); }
   const char* dialect() const { return handler_->name(); }

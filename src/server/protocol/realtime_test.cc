@@ -88,6 +88,20 @@ TEST(Realtime, HeldAudioIsBoundedAndBadAudioIsAnsweredAtOnce) {
   EXPECT_EQ(Commands(client.Send({{"type", "session.update"}, {"model", "demo"}})), "C16000@480 A8");
 }
 
+TEST(Realtime, AudioOfAnUnknownDialectIsEndedWhereACommitWouldDo) {
+  RealtimeHints intent;
+  intent.intent = true;
+  Client openai(intent);
+  openai.Send(Append("input_audio_buffer.append", "1234"));
+  EXPECT_EQ(Commands(openai.EndAudio()), "C24000@480 A4 E");
+  Client vllm;
+  EXPECT_THAT(vllm.EndAudio().frames, IsEmpty()) << "nothing was sent";
+  vllm.Send(Append("input_audio_buffer.append", "1234"));
+  const Outbox out = vllm.EndAudio();
+  EXPECT_EQ(Messages(out)[0]["error"], "time over");
+  EXPECT_EQ(out.close->code, 1001);
+}
+
 TEST(Realtime, DeepNestingIsInvalidJson) {
   Client client;
   EXPECT_EQ(Messages(client.Text(std::string(100, '[')))[0]["code"], "invalid_json");

@@ -98,6 +98,11 @@ class Client {
     protocol.OnFault(fault, message, &out);
     return out;
   }
+  Outbox EndAudio() {
+    Outbox out;
+    protocol.EndAudio("time over", &out);
+    return out;
+  }
 
   Outbox opening;
   RealtimeProtocol protocol;

@@ -58,8 +58,13 @@ class VllmHandler : public DialectHandler {
     if (fault == Fault::kEngine) code = "processing_error";
     if (fault == Fault::kIdle) code = "idle_timeout";
     if (fault == Fault::kExpired) code = "session_expired";
+    if (fault == Fault::kGoingAway) code = "going_away";
     SendError(message, code, out);
     out->close = Close{FaultCloseCode(fault), message};
+  }
+
+  void EndAudio(Outbox* out) override {
+    if (started_ != ended_) End(out);
   }
 
  private:
@@ -128,7 +133,10 @@ class VllmHandler : public DialectHandler {
       ++started_;
       out->Do(Command::Type::kStart);
     }
-    if (!ends) return;
+    if (ends) End(out);
+  }
+
+  void End(Outbox* out) {
     ++ended_;
     intake_.EndUtterance(out);
   }

@@ -41,6 +41,26 @@ TEST(Vllm, TheExampleClientsOrderRunsOneGeneration) {
   EXPECT_TRUE(client.protocol.idle());
 }
 
+TEST(Vllm, TheServerEndsARunningGenerationOnceAndNothingElse) {
+  Client client;
+  client.Send(kUpdate);
+  EXPECT_EQ(Commands(client.EndAudio()), "") << "nothing runs";
+  client.Send(kStart);
+  client.Send(Audio("abcd"));
+  EXPECT_EQ(Commands(client.EndAudio()), "E");
+  EXPECT_EQ(Commands(client.EndAudio()), "");
+  EXPECT_FALSE(client.protocol.idle());
+  EXPECT_EQ(Types(client.Done(0))[0], "transcription.done");
+  EXPECT_TRUE(client.protocol.idle());
+}
+
+TEST(Vllm, GoingAwayIsAnErrorAndClose1001) {
+  Client client;
+  const Outbox out = client.Fail(Fault::kGoingAway, "time over");
+  EXPECT_EQ(Messages(out)[0], Json({{"type", "error"}, {"error", "time over"}, {"code", "going_away"}}));
+  EXPECT_EQ(out.close->code, 1001);
+}
+
 TEST(Vllm, AudioIs16KilohertzPcmWithTheDefaultDelay) {
   Client client;
   const Outbox out = client.Send(kUpdate);

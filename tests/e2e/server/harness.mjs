@@ -37,7 +37,9 @@ process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
 // The server on the fake engine. `command(line)` returns its JSON answer.
 export async function startFake(options = {}) {
   const args = Object.entries(options).flatMap(([name, value]) => (Array.isArray(value) ? value : [value]).flatMap((v) => [`--${name}`, String(v)]));
-  const child = spawn(path.join(bin, 'voxrt_test_server'), args, { stdio: ['pipe', 'pipe', 'inherit'] });
+  const child = spawn(path.join(bin, 'voxrt_test_server'), args, { stdio: ['pipe', 'pipe', options.log ? 'pipe' : 'inherit'] });
+  const log = [];
+  if (options.log) readline.createInterface({ input: child.stderr }).on('line', (line) => log.push(line));
   children.add(child);
   const exited = new Promise((resolve) => child.on('exit', (code, signal) => { children.delete(child); resolve({ code, signal }); }));
   const lines = readline.createInterface({ input: child.stdout })[Symbol.asyncIterator]();
@@ -45,7 +47,7 @@ export async function startFake(options = {}) {
   if (first.done) throw new Error('the test server did not start');
   const ports = JSON.parse(first.value);
   return {
-    ...ports, child, exited, pid: child.pid,
+    ...ports, child, exited, log, pid: child.pid,
     base: `http://127.0.0.1:${ports.port}`,
     async command(line) {
       child.stdin.write(line + '\n');
