@@ -99,6 +99,7 @@ class BenchCommand {
                                    .device = options_.model.device,
                                    .threads = options_.model.threads,
                                    .kv_type = options_.model.kv_type,
+                                   .head_scan = options_.model.head_scan,
                                    .max_sessions = 1,
                                    .speculation_rows = speculation_rows,
                                    .progress = {}});
@@ -119,8 +120,10 @@ class BenchCommand {
       stage_bytes_ = CountStageBytes(*checkpoint);
       screen_.SetStatus("measuring mel and head");
       mel_ms_ = MeasureMel(checkpoint->config().audio, FirstSeconds(std::min(options_.seconds, 60.0)));
-      VOXRT_ASSIGN_OR_RETURN(
-          head_ms_, MeasureHead(*checkpoint, options_.model.backend, options_.model.device, options_.model.threads));
+      VOXRT_ASSIGN_OR_RETURN(head_ms_, MeasureHead(*checkpoint, options_.model.backend,
+                                                   {.ordinal = options_.model.device,
+                                                    .threads = options_.model.threads,
+                                                    .head_scan = options_.model.head_scan}));
     }
     VOXRT_ASSIGN_OR_RETURN(const std::shared_ptr<engine::Engine> engine, Load(options_.speculation_rows));
     screen_.SetStatus("live");
@@ -155,6 +158,7 @@ class BenchCommand {
                                 {"engine", Json::MakeObject({{"backend", info.backend},
                                                              {"device", info.device},
                                                              {"kv_type", info.kv_type},
+                                                             {"head_scan", options_.model.head_scan},
                                                              {"speculation_rows", options_.speculation_rows},
                                                              {"load_seconds", info.load_seconds}})}});
     result_["memory"] = Json::MakeObject({{"peak_rss_bytes", memory.peak_bytes},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/device.h"
 #include "base/status.h"
 #include "engine/engine.h"
 #include "weights/checkpoint.h"
@@ -46,6 +47,7 @@ Result<OfflineResult> RunOffline(engine::Engine& engine, std::span<const float> 
 double MeasureMel(const weights::AudioConfig& config, std::span<const float> samples);
 
 // Milliseconds of the output head (norm, product, arg-max) for one row; 0 where the backend refuses.
-Result<double> MeasureHead(const weights::Checkpoint& checkpoint, const std::string& backend, int device, int threads);
+Result<double> MeasureHead(const weights::Checkpoint& checkpoint, const std::string& backend,
+                           const backend::DeviceOptions& options);
 
 }  // namespace voxrt::app

@@ -297,8 +297,9 @@ void AddExport(Cli& cli) {
   AddChoice(*app, "--qlinear-encoder", &o.encoder, "Encoder's and adapter's linear layers", "4w, 8w, 8da4w, 8da8w",
             true);
   AddChoice(*app, "--qembedding", &o.embedding, "Token table", "4w, 8w", false);
-  AddChoice(*app, "--qhead", &o.head, "Output head, if not as --qlinear; 8w shares the rows of an 8w token table",
-            "4w, 8w, 8da4w, 8da8w", false);
+  AddChoice(*app, "--qhead", &o.head,
+            "Output head, if not as --qlinear; 8w shares the rows of an 8w token table; none keeps its floats",
+            "4w, 8w, 8da4w, 8da8w, none", false);
   app->add_option("--quantizer", command->quantizer,
                   "How codes are chosen: refit (smallest error), reference (as ExecuTorch), minmax")
       ->capture_default_str()

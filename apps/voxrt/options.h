@@ -17,7 +17,7 @@
 
 namespace voxrt::app {
 
-// --model --data-path --backend --device --threads --kv-type
+// --model --data-path --backend --device --threads --kv-type --head-scan
 struct ModelOptions {
   std::string model;  // empty: the bundled demo checkpoint
   std::string data_path;
@@ -25,6 +25,7 @@ struct ModelOptions {
   int device = 0;
   int threads = 0;
   std::string kv_type;
+  bool head_scan = false;
   std::string server;      // address of a voxrt server that does the work instead
   std::string server_key;  // empty: the environment's VOXRT_API_KEY
 };

@@ -20,6 +20,9 @@ class Stream;
 struct DeviceOptions {
   int ordinal = 0;  // which device of its kind
   int threads = 0;  // CPU backends: 0 = one per core
+  // Find the best token of a float output head by an 8-bit scan and exact products of the rows that it cannot exclude:
+  // the same tokens for less reading, and memory for the 8-bit copy. Backends without it refuse.
+  bool head_scan = false;
 };
 
 struct DeviceInfo {

@@ -109,6 +109,7 @@ class EngineImpl : public Engine, public std::enable_shared_from_this<EngineImpl
 
  private:
   Status CheckShape() const;
+  Status CheckHeadIsFloat() const;
 
   std::shared_ptr<const weights::Checkpoint> checkpoint_;
   std::optional<text::Tekken> tekken_;
@@ -126,11 +127,22 @@ Status EngineImpl::CheckShape() const {
                       tekken_->vocab_size(), config.vocab_size)};
 }
 
+// A quantized head is defined by its stored codes: there is nothing to find by a scan.
+Status EngineImpl::CheckHeadIsFloat() const {
+  const quant::Format format =
+      checkpoint_->Linear(checkpoint_->Has(weights::kHeadName) ? weights::kHeadName : weights::kEmbeddingName).format;
+  if (format.kind == quant::FormatKind::kFloat) return {};
+  return {StatusCode::kInvalidArgument, fmt::format("the head scan is for an output head of floats, this one is {}; "
+                                                    "leave it out, or export with --qhead none",
+                                                    quant::FormatName(format))};
+}
+
 Status EngineImpl::Load(const EngineOptions& options) {
   VOXRT_RETURN_IF_ERROR(CheckOptions(options));
   const auto begin = std::chrono::steady_clock::now();
-  VOXRT_ASSIGN_OR_RETURN(device_,
-                         backend::OpenDevice(options.backend, {.ordinal = options.device, .threads = options.threads}));
+  VOXRT_ASSIGN_OR_RETURN(device_, backend::OpenDevice(options.backend, {.ordinal = options.device,
+                                                                        .threads = options.threads,
+                                                                        .head_scan = options.head_scan}));
   VOXRT_ASSIGN_OR_RETURN(const quant::DType kv_type, ParseKvType(options.kv_type, device_->info().default_kv_dtype));
   weights::OpenOptions open;
   open.data_path = options.data_path;
@@ -139,6 +151,7 @@ Status EngineImpl::Load(const EngineOptions& options) {
   VOXRT_ASSIGN_OR_RETURN(checkpoint_, weights::Checkpoint::Open(options.model_path, open));
   VOXRT_ASSIGN_OR_RETURN(tekken_, text::Tekken::Parse(checkpoint_->tekken_json()));
   VOXRT_RETURN_IF_ERROR(CheckShape());
+  if (options.head_scan) VOXRT_RETURN_IF_ERROR(CheckHeadIsFloat());
   const int recorded = checkpoint_->default_delay_tokens();
   info_.default_delay_ms = recorded > 0 ? recorded * model::kTickMs : tekken_->default_delay_ms();
   VOXRT_ASSIGN_OR_RETURN(auto model, model::Model::Create(checkpoint_, *device_));

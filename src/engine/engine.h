@@ -30,6 +30,7 @@ struct EngineOptions {
   int device = 0;
   int threads = 0;                  // 0 = one per core
   std::string kv_type;              // "fp32", "bf16", "int8"; empty = the backend's default
+  bool head_scan = false;           // the best token of a float head by an 8-bit scan: same tokens (DeviceOptions)
   int max_sessions = 64;            // slots; admission beyond it is refused
   int64_t max_encoder_ticks = 128;  // most ticks per encoder call for long queues (4 rows each)
   int warm_up_sessions = 0;         // at load, one live tick of every batch up to this size: backends that record and

@@ -29,6 +29,11 @@ Status ValidateChoice(const QuantChoice& choice, const std::string& flag, const 
         fmt::format("{} {} is a format of Apple and Blackwell backends that voxrt does not have; use 4w or 8da4w", flag,
                     choice.type));
   }
+  if (choice.type == kKeepFloat && IsOneOf(kKeepFloat, types)) {
+    if (choice.group == kAutoGroup && choice.packing.empty()) return {};
+    return Refuse(fmt::format("{} {} keeps the head's floats, which have no groups and no packing; drop {}-{}", flag,
+                              kKeepFloat, flag, choice.packing.empty() ? "group-size" : "packing-format"));
+  }
   if (!choice.type.empty() && !IsOneOf(choice.type, types)) {
     return Refuse(fmt::format("{} {} is unknown; use one of {}", flag, choice.type, fmt::join(types, ", ")));
   }
@@ -96,7 +101,7 @@ Status ValidateOptions(const ExportOptions& options) {
   VOXRT_RETURN_IF_ERROR(ValidateChoice(options.linear, "--qlinear", options, all));
   VOXRT_RETURN_IF_ERROR(ValidateChoice(options.encoder, "--qlinear-encoder", options, all));
   VOXRT_RETURN_IF_ERROR(ValidateChoice(options.embedding, "--qembedding", options, {"4w", "8w"}));
-  VOXRT_RETURN_IF_ERROR(ValidateChoice(options.head, "--qhead", options, all));
+  VOXRT_RETURN_IF_ERROR(ValidateChoice(options.head, "--qhead", options, {"4w", "8w", "8da4w", "8da8w", kKeepFloat}));
   if (options.delay_tokens < kMinDelayTokens || options.delay_tokens > kMaxDelayTokens) {
     return Refuse(fmt::format("--delay-tokens {} is out of range; use {} to {} (80 ms each; 6 = 480 ms)",
                               options.delay_tokens, kMinDelayTokens, kMaxDelayTokens));

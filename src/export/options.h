@@ -12,6 +12,7 @@ namespace voxrt::exporter {
 
 inline constexpr int kAutoGroup = -1;
 inline constexpr char kTilePacking[] = "tile_packed_to_4d";
+inline constexpr char kKeepFloat[] = "none";
 
 // One family of weights.
 struct QuantChoice {
@@ -29,12 +30,12 @@ struct ExportOptions {
   QuantChoice linear;           // decoder's linear layers, and the head where `head` says nothing
   QuantChoice encoder;          // encoder's and adapter's linear layers
   QuantChoice embedding;        // "4w" or "8w"
-  QuantChoice head;
-  bool streaming = false;      // recorded
-  int64_t max_seq_len = 4096;  // recorded
-  int64_t max_enc_len = 0;     // encoder window; 0 = the checkpoint's
-  int64_t sliding_window = 0;  // decoder window; 0 = the checkpoint's
-  int delay_tokens = 6;        // default of the artifact
+  QuantChoice head;             // "none" = stays float whatever the decoder is
+  bool streaming = false;       // recorded
+  int64_t max_seq_len = 4096;   // recorded
+  int64_t max_enc_len = 0;      // encoder window; 0 = the checkpoint's
+  int64_t sliding_window = 0;   // decoder window; 0 = the checkpoint's
+  int delay_tokens = 6;         // default of the artifact
   quant::Search search = quant::Search::kRefit;
   int threads = 0;  // 0 = one per core
 };

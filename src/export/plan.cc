@@ -121,7 +121,7 @@ int64_t PlannedTensor::elements() const {
 
 Format FormatOf(const QuantChoice& choice) {
   Format format;
-  if (choice.type.empty()) return format;
+  if (choice.type.empty() || choice.type == kKeepFloat) return format;
   const bool four = choice.type == "4w" || choice.type == "8da4w";
   format.kind = !four ? FormatKind::kInt8 : choice.packing.empty() ? FormatKind::kInt4 : FormatKind::kInt4Tile;
   format.group = choice.group != kAutoGroup ? choice.group : four ? 32 : 0;

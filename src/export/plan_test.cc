@@ -74,6 +74,12 @@ TEST(ExportOptionsTest, EveryBadCombinationIsRefusedInOneLineThatNamesTheFix) {
       {[](ExportOptions* o) { o->linear.type = "nvfp4"; }, "use 4w or 8da4w"},
       {[](ExportOptions* o) { o->linear.type = "int4"; }, "use one of 4w, 8w, 8da4w, 8da8w"},
       {[](ExportOptions* o) { o->embedding.type = "8da8w"; }, "use one of 4w, 8w"},
+      {[](ExportOptions* o) { o->linear.type = "none"; }, "use one of 4w, 8w, 8da4w, 8da8w"},
+      {[](ExportOptions* o) {
+         o->head = {"none", 32, ""};
+       },
+       "drop --qhead-group-size"},
+      {[](ExportOptions* o) { o->head.type = "bf16"; }, "use one of 4w, 8w, 8da4w, 8da8w, none"},
       {[](ExportOptions* o) { o->delay_tokens = 0; }, "use 1 to 30"},
       {[](ExportOptions* o) { o->delay_tokens = 31; }, "use 1 to 30"},
       {[](ExportOptions* o) { o->max_seq_len = 0; }, "must be positive"},
@@ -170,6 +176,12 @@ TEST_F(PlanTest, TheHeadIsStoredOnceWhereItEqualsTheEmbedding) {
   EXPECT_EQ(FormatIn(plan, weights::kHeadName), "8da8w");
   options.head = {"8w", 64, ""};
   EXPECT_TRUE(Stores(PlanOf(options), weights::kHeadName));
+  options.head = {"none", kAutoGroup, ""};
+  plan = PlanOf(options);
+  EXPECT_TRUE(Stores(plan, weights::kHeadName)) << "its floats, beside the quantized table";
+  EXPECT_EQ(FormatIn(plan, weights::kHeadName), "float");
+  options.embedding = {};
+  EXPECT_TRUE(PlanOf(options).head_shares_embedding);
 }
 
 TEST_F(PlanTest, AGroupThatDoesNotDivideIsRefusedWithTheLayersName) {

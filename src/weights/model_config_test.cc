@@ -160,7 +160,8 @@ TEST(ModelConfig, NamesTheWrongField) {
   EXPECT_THAT(with("head_dim", 127), HasSubstr("head_dim is 127, expected an even number"));
   EXPECT_THAT(with("n_kv_heads", 3), HasSubstr("4 heads and 3 key/value heads"));
   EXPECT_THAT(with("rope_theta", -1.0), HasSubstr("rope_theta is -1.0, expected a positive number"));
-  EXPECT_THAT(with("norm_eps", 1e-200), HasSubstr("expected a positive number from 1e-30 to 1e+15"));  // 0 as a float
+  EXPECT_THAT(with("norm_eps", 1e-200),
+              HasSubstr("norm_eps is 1e-200, expected a positive number from 1e-30"));  // 0 as a float
   EXPECT_THAT(with("tied_embeddings", false), HasSubstr("tied_embeddings is false, expected true"));
   EXPECT_THAT(with("use_biases", true), HasSubstr("use_biases is true"));
   EXPECT_THAT(with("multimodal", 3), HasSubstr("multimodal is an integer, expected an object"));

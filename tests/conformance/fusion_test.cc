@@ -180,7 +180,7 @@ TEST_P(Threads, TheirNumberDoesNotChangeABit) {
   const int counts[] = {1, 2, 5};
   for (size_t i = 0; i < 3; ++i) {
     std::string why;
-    const auto rig = Rig::Open(std::get<0>(GetParam()), SmallState(24, 40), &why, counts[i]);
+    const auto rig = Rig::Open(std::get<0>(GetParam()), SmallState(24, 40), &why, {.threads = counts[i]});
     ASSERT_NE(rig, nullptr) << why;
     for (int slot : {0, 1}) ASSERT_TRUE(rig->state().Reserve(slot, KvId::kDecoder, 8).ok());
     const auto plain = Prepare(*rig, {&w});

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "backend/registry.h"
@@ -20,7 +21,9 @@ using quant::DType;
 
 constexpr int64_t kMaxRows = 512;  // of a call
 
-std::vector<std::byte> Encode(const std::vector<float>& values, DType dtype) {
+}  // namespace
+
+std::vector<std::byte> EncodeFloats(const std::vector<float>& values, DType dtype) {
   std::vector<std::byte> bytes(values.size() * quant::DTypeBytes(dtype));
   for (size_t i = 0; i < values.size(); ++i) {
     if (dtype == DType::kF32) {
@@ -32,8 +35,6 @@ std::vector<std::byte> Encode(const std::vector<float>& values, DType dtype) {
   }
   return bytes;
 }
-
-}  // namespace
 
 Matrix Matrix::Rows(int64_t begin, int64_t count) const {
   Matrix part(count, cols);
@@ -91,11 +92,11 @@ backend::SessionStateSpec SmallState(int64_t encoder_window, int64_t decoder_win
 }
 
 std::unique_ptr<Rig> Rig::Open(const std::string& backend, const backend::SessionStateSpec& state, std::string* why,
-                               int threads) {
-  static std::map<std::pair<std::string, int>, std::shared_ptr<backend::Device>> opened;
-  const std::pair key(backend, threads);
+                               const backend::DeviceOptions& options) {
+  static std::map<std::tuple<std::string, int, int, bool>, std::shared_ptr<backend::Device>> opened;
+  const std::tuple key(backend, options.ordinal, options.threads, options.head_scan);
   if (opened.count(key) == 0) {
-    auto device = backend::OpenDevice(backend, {.ordinal = 0, .threads = threads});
+    auto device = backend::OpenDevice(backend, options);
     if (!device.ok()) {
       *why = device.status().message();
       return nullptr;
@@ -123,7 +124,7 @@ View Rig::Own(int64_t rows, int64_t cols, DType dtype) {
 
 View Rig::Put(const Matrix& m, DType dtype, int64_t pad) {
   const View view = Poisoned(m.rows, m.cols, dtype, pad);
-  const std::vector<std::byte> bytes = Encode(m.values, dtype);
+  const std::vector<std::byte> bytes = EncodeFloats(m.values, dtype);
   VOXRT_CHECK(device_->Write(view, bytes.data()).ok());
   return view;
 }
@@ -131,7 +132,7 @@ View Rig::Put(const Matrix& m, DType dtype, int64_t pad) {
 View Rig::Poisoned(int64_t rows, int64_t cols, DType dtype, int64_t pad) {
   const View whole = Own(rows, cols + pad, dtype);
   const std::vector<float> nan(static_cast<size_t>(rows * (cols + pad)), std::numeric_limits<float>::quiet_NaN());
-  VOXRT_CHECK(device_->Write(whole, Encode(nan, dtype).data()).ok());
+  VOXRT_CHECK(device_->Write(whole, EncodeFloats(nan, dtype).data()).ok());
   return whole.Cols(0, cols);
 }
 

@@ -41,6 +41,9 @@ class Random {
   uint64_t state_;
 };
 
+// Values as stored elements of F32, BF16 or F16.
+std::vector<std::byte> EncodeFloats(const std::vector<float>& values, quant::DType dtype);
+
 struct GroupSpec {
   int slot = 0;
   int rows = 1;
@@ -56,10 +59,9 @@ backend::SessionStateSpec SmallState(int64_t encoder_window, int64_t decoder_win
 
 class Rig {
  public:
-  // Empty pointer and the reason in *why where the device cannot be opened.
-  // `threads` as in DeviceOptions.
+  // Empty pointer and the reason in *why where the device cannot be opened. Devices are opened once and shared.
   static std::unique_ptr<Rig> Open(const std::string& backend, const backend::SessionStateSpec& state, std::string* why,
-                                   int threads = 0);
+                                   const backend::DeviceOptions& options = {});
 
   backend::Device& device() { return *device_; }
   backend::SessionState& state() { return *state_; }

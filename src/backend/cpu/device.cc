@@ -24,7 +24,8 @@ class CpuBuffer : public Buffer {
 
 }  // namespace
 
-CpuDevice::CpuDevice(const DeviceOptions& options) : workers_(std::make_shared<Workers>(options.threads)) {
+CpuDevice::CpuDevice(const DeviceOptions& options)
+    : head_scan_(options.head_scan), workers_(std::make_shared<Workers>(options.threads)) {
   info_.backend = "cpu";
   const int threads = workers_->pool.threads();
   info_.description =
@@ -35,7 +36,7 @@ bool CpuDevice::Supports(const quant::Format& format) const { return SupportsFor
 
 Result<std::unique_ptr<PreparedLinear>> CpuDevice::Prepare(const LinearSpec& spec) {
   std::lock_guard lock(workers_->mutex);
-  VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<CpuLinear> linear, CpuLinear::Make(spec, workers_->pool));
+  VOXRT_ASSIGN_OR_RETURN(std::unique_ptr<CpuLinear> linear, CpuLinear::Make(spec, head_scan_, workers_->pool));
   return std::unique_ptr<PreparedLinear>(std::move(linear));
 }
 

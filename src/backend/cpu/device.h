@@ -31,6 +31,7 @@ class CpuDevice : public Device {
 
  private:
   DeviceInfo info_;
+  bool head_scan_;
   std::shared_ptr<Workers> workers_;
 };
 

@@ -73,6 +73,9 @@ class CpuStream : public Stream {
   void PrepareRows(const Input& input, const CpuLinear& weight, WorkerScratch& scratch, LinearJob& job);
   void PrepareManyRows(const Input& input, const CpuLinear& weight);
   void NormRow(const Input& input, int64_t row, float* out) const;
+  bool ScanHead(const Input& input, const CpuLinear& weight, const View& token);
+  void ResetBest(int worker, int64_t rows);
+  int32_t BestOfWorkers(int64_t row, int64_t rows) const;
   void RopeColumns(const RopeStoreKvArgs& args, int64_t head_begin, int64_t head_end, int64_t row_begin,
                    int64_t row_end);
   void StoreTokens(const View& out, int64_t rows);
@@ -92,6 +95,10 @@ class CpuStream : public Stream {
   Scratch codes_;                                        // many activation rows as int8
   std::vector<float> best_value_;                        // [workers][rows]
   std::vector<int32_t> best_index_;                      // [workers][rows]
+  Scratch scan_normed_;                                  // head scan: inputs, their codes, scores of all rows
+  Scratch scan_codes_;
+  Scratch scan_scores_;
+  std::vector<int32_t> candidates_;  // rows of the head that are multiplied exactly
 };
 
 }  // namespace voxrt::backend::cpu

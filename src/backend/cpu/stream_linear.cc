@@ -1,32 +1,19 @@
-// Linear layers and what is fused with them: the norm before, activation, residual, rotary embedding or arg-max behind.
+// Linear layers and what is fused with them: the norm before, activation, residual or rotary embedding behind.
 //
 // Weight rows are split over the workers; each worker takes all activation rows, so an operation is one phase. Few rows
 // are normalised by every worker for itself, which is cheaper than a barrier.
 #include <algorithm>
-#include <limits>
 
 #include "backend/compose.h"
+#include "backend/cpu/split.h"
 #include "backend/cpu/stream.h"
-#include "base/check.h"
 
 namespace voxrt::backend::cpu {
 namespace {
 
-constexpr int64_t kSplitUnit = 16;    // weight rows: a full tile of every instruction set
 constexpr int64_t kPrivateRows = 16;  // up to so many rows each worker normalises for itself
 
 float* RowF32(const View& view, int64_t row) { return reinterpret_cast<float*>(view.row_bytes(row)); }
-
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
-// Part `worker` of [0, count), with borders at multiples of `unit`.
-Range Split(int64_t count, int64_t unit, int worker, int workers) {
-  const int64_t units = (count + unit - 1) / unit;
-  return {std::min(count, units * worker / workers * unit), std::min(count, units * (worker + 1) / workers * unit)};
-}
 
 // The part of stacked rows [range) that lies in `block`, counted from the block's first row.
 Range Within(const Range& range, const CpuLinear::Block& block) {
@@ -109,8 +96,7 @@ void CpuStream::RunLinearOp(const Input& input, const CpuLinear& weight, const O
     if (output.arg_max) {
       job.best_value = best_value_.data() + worker * rows;
       job.best_index = best_index_.data() + worker * rows;
-      std::fill_n(job.best_value, rows, -std::numeric_limits<float>::infinity());
-      std::fill_n(job.best_index, rows, std::numeric_limits<int32_t>::max());
+      ResetBest(worker, rows);
     }
     if (range.begin >= range.end) return;
     PrepareRows(input, weight, scratch, job);
@@ -162,36 +148,5 @@ void CpuStream::AttentionInput(const AttentionInputArgs& args) {
 }
 
 void CpuStream::AttentionOutput(const AttentionOutputArgs& args) { ComposeAttentionOutput(*this, args); }
-
-void CpuStream::Head(const HeadArgs& args) {
-  checker_.Check(args);
-  const std::vector<int32_t>& head_rows = plan(PlanId::kDecoder).head_rows;
-  const auto rows = static_cast<int64_t>(head_rows.size());
-  if (rows == 0) return;
-  const auto workers = static_cast<int64_t>(scratch_.size());
-  if (static_cast<int64_t>(best_value_.size()) < workers * rows) {
-    best_value_.resize(static_cast<size_t>(workers * rows));
-    best_index_.resize(static_cast<size_t>(workers * rows));
-  }
-  RunLinearOp({.x = args.x,
-               .gain = args.gain,
-               .epsilon = args.epsilon,
-               .normed = args.normed,
-               .rows = rows,
-               .row_of = head_rows.data()},
-              AsCpu(args.weight), {.out = args.logits, .arg_max = true});
-  for (int64_t r = 0; r < rows; ++r) {
-    float value = -std::numeric_limits<float>::infinity();
-    int32_t index = 0;
-    for (int64_t w = workers - 1; w >= 0; --w) {  // lower workers hold lower indices and win ties
-      if (best_index_[static_cast<size_t>(w * rows + r)] == std::numeric_limits<int32_t>::max()) continue;
-      if (!(best_value_[static_cast<size_t>(w * rows + r)] >= value)) continue;
-      value = best_value_[static_cast<size_t>(w * rows + r)];
-      index = best_index_[static_cast<size_t>(w * rows + r)];
-    }
-    *reinterpret_cast<int32_t*>(args.token.row_bytes(r)) = index;
-  }
-  StoreTokens(args.token, rows);
-}
 
 }  // namespace voxrt::backend::cpu

@@ -37,7 +37,7 @@ bool SupportsFormat(const quant::Format& format) {
   return false;
 }
 
-Result<std::unique_ptr<CpuLinear>> CpuLinear::Make(const LinearSpec& spec, base::ThreadPool& pool) {
+Result<std::unique_ptr<CpuLinear>> CpuLinear::Make(const LinearSpec& spec, bool head_scan, base::ThreadPool& pool) {
   VOXRT_RETURN_IF_ERROR(Validate(spec));
   int64_t rows = 0;
   const int64_t cols = spec.blocks.front().weight.cols;
@@ -62,6 +62,10 @@ Result<std::unique_ptr<CpuLinear>> CpuLinear::Make(const LinearSpec& spec, base:
         {.weight = block.weight, .bias = block.bias.empty() ? nullptr : block.bias.data(), .row_begin = row_begin});
     linear->PrepareBlock(linear->blocks_.back(), pool);
     row_begin += block.weight.rows;
+  }
+  const Block& first = linear->blocks_.front();
+  if (head_scan && spec.role == LinearRole::kHead && linear->blocks_.size() == 1 && first.bias == nullptr) {
+    linear->scan_ = HeadScan::Make(first.weight, pool);
   }
   return linear;
 }
@@ -156,7 +160,7 @@ Result<std::unique_ptr<CpuConv>> CpuConv::Make(const ConvSpec& spec, base::Threa
                   .data = spec.weight,
                   .scale = nullptr};
   block.bias = spec.bias;
-  VOXRT_ASSIGN_OR_RETURN(conv->linear_, CpuLinear::Make({spec.name, LinearRole::kPlain, {block}}, pool));
+  VOXRT_ASSIGN_OR_RETURN(conv->linear_, CpuLinear::Make({spec.name, LinearRole::kPlain, {block}}, false, pool));
   return conv;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/cpu/head_scan.h"
 #include "backend/cpu/kernels.h"
 #include "backend/linear.h"
 #include "base/status.h"
@@ -24,13 +25,16 @@ class CpuLinear : public PreparedLinear {
     int64_t row_begin = 0;           // of its first row in the stacked matrix
   };
 
-  // `pool` shares the preparation: it reads every code of a format with int8 activations.
-  static Result<std::unique_ptr<CpuLinear>> Make(const LinearSpec& spec, base::ThreadPool& pool);
+  // `pool` shares the preparation: it reads every code of a format with int8 activations, and every row of a head that
+  // is to be scanned.
+  static Result<std::unique_ptr<CpuLinear>> Make(const LinearSpec& spec, bool head_scan, base::ThreadPool& pool);
   CpuLinear(int64_t rows, int64_t cols, LinearRole role) : PreparedLinear(rows, cols, role) {}
 
   const std::vector<Block>& blocks() const { return blocks_; }
   // Of the first block; all blocks take the same form of activations.
   const quant::Format& format() const { return blocks_.front().weight.format; }
+  // The 8-bit copy of a float head; null where there is none.
+  const HeadScan* scan() const { return scan_.get(); }
   // Row `row` of the stacked matrix as fp32: the token table.
   void ReadRow(int64_t row, float* out) const;
 
@@ -39,6 +43,7 @@ class CpuLinear : public PreparedLinear {
   void UntileBlock(Block& block, base::ThreadPool& pool);
 
   std::vector<Block> blocks_;
+  std::unique_ptr<HeadScan> scan_;
   std::vector<std::unique_ptr<float[]>> sums_;
   std::vector<std::unique_ptr<uint8_t[]>> codes_;    // of untiled blocks
   std::vector<std::unique_ptr<uint16_t[]>> scales_;  // likewise: scales, then zeros

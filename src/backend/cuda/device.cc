@@ -16,7 +16,12 @@
 
 namespace voxrt::backend {
 
-Result<std::unique_ptr<Device>> OpenCuda(const DeviceOptions& options) { return cuda::CudaDevice::Open(options); }
+Result<std::unique_ptr<Device>> OpenCuda(const DeviceOptions& options) {
+  if (options.head_scan) {
+    return Status(StatusCode::kInvalidArgument, "backend cuda has no head scan; use backend cpu or leave it out");
+  }
+  return cuda::CudaDevice::Open(options);
+}
 
 }  // namespace voxrt::backend
 

@@ -113,6 +113,9 @@ Result<std::unique_ptr<Device>> OpenRef(const DeviceOptions& options) {
     return Status(StatusCode::kInvalidArgument,
                   "backend ref has one device, expected ordinal 0, found " + std::to_string(options.ordinal));
   }
+  if (options.head_scan) {
+    return Status(StatusCode::kInvalidArgument, "backend ref has no head scan; use backend cpu or leave it out");
+  }
   return std::unique_ptr<Device>(std::make_unique<RefDevice>());
 }
 

@@ -66,6 +66,21 @@ class ExportTest(unittest.TestCase):
         self.assertIn("--data-path", lost.stderr.decode())
         self.check(run("transcribe", "-q", "--model", str(self.folder / "m.safetensors"), "--data-path", str(moved), clip_path(CLIP)))
 
+    def test_the_head_scan_gives_the_same_tokens_and_needs_a_float_head(self):
+        clip = clip_path(CLIP)
+        floats, codes = str(self.folder / "none.safetensors"), str(self.folder / "8w.safetensors")
+        self.check(self.export("--output", floats, "--qlinear", "8da4w", "--qlinear-encoder", "8da4w", "--qembedding", "8w", "--qhead", "none"))
+        self.check(self.export("--output", codes, "--qlinear", "8w"))
+        for model in (MODEL, floats):
+            whole, scanned = (run("transcribe", "-q", "--tokens", "--model", model, *options, clip) for options in ((), ("--head-scan",)))
+            self.check(whole)
+            self.check(scanned)
+            self.assertEqual(scanned.stdout, whole.stdout)
+        for options, words_ in ((("--model", codes), "this one is 8w; leave it out"), (("--backend", "ref"), "use backend cpu or leave it out")):
+            refused = run("transcribe", "--head-scan", *options, clip)
+            self.check(refused, USAGE)
+            self.assertIn(words_, refused.stderr.decode())
+
     def test_bad_combinations_are_refused_in_one_line_before_any_work(self):
         out = self.folder / "x.safetensors"
         for args, words_ in (
