@@ -70,7 +70,7 @@ int RunPull(PullCommand command) {
   screen.ClearStatus();
   if (!report.ok()) {
     screen.Error(report.status().message());
-    return report.status().code() == StatusCode::kNotFound || report.status().code() == StatusCode::kIo
+    return report.status().code() == StatusCode::kNotFound || report.status().code() == StatusCode::kUnavailable
                ? kInput
                : ExitCodeFor(report.status());
   }

@@ -18,7 +18,7 @@ enum class StatusCode {
   kInvalidAudio,       // audio input is damaged or of an unsupported kind
   kModelFileChanged,   // a mapped model file shrank or vanished while in use
   kResourceExhausted,  // memory, slots or a documented limit
-  kUnavailable,        // device or library missing on this machine
+  kUnavailable,        // device or library missing on this machine, or no good answer from a server
   kCancelled,          // the user or the caller ended it
   kDeviceLost,         // sticky device fault: all its sessions end
   kIo,                 // read or write failed

@@ -47,7 +47,7 @@ Status StatusError(long status, const std::string& url) {
     return Status(StatusCode::kNotFound,
                   fmt::format("not found (404): {}; check the repository name and the revision", url));
   }
-  return Status(StatusCode::kIo, fmt::format("the server answered {} for {}", status, url));
+  return Status(StatusCode::kUnavailable, fmt::format("the server answered {} for {}", status, url));
 }
 
 class Download {
@@ -88,7 +88,7 @@ class Download {
       if (trouble.empty()) continue;
       failures = part_->Present(segment) > before ? 0 : failures + 1;
       if (failures >= options_.max_failures) {
-        return Status(StatusCode::kIo,
+        return Status(StatusCode::kUnavailable,
                       fmt::format("gave up on {} after {} attempts without a new byte ({}); run the same command "
                                   "again to go on from here",
                                   file_.path, failures, trouble));
@@ -115,7 +115,7 @@ class Download {
       const int64_t room = part_->SegmentBytes(segment) - part_->Present(segment);
       if (static_cast<int64_t>(body.size()) > room) {
         final_error = Status(
-            StatusCode::kIo,
+            StatusCode::kUnavailable,
             fmt::format("the server sends more bytes of {} than the {} that were asked for; nothing of it is kept",
                         file_.path, last - first + 1));
         return false;
@@ -130,8 +130,8 @@ class Download {
     if (stopped()) return {};
     if (reply->status != 0 && reply->status != 200 && reply->status != 206) {
       if (reply->status >= 300 && reply->status < 400) {
-        return Status(StatusCode::kIo, fmt::format("the server redirects {} too often or to nowhere ({})", url_,
-                                                   reply->transport_error));
+        return Status(StatusCode::kUnavailable, fmt::format("the server redirects {} too often or to nowhere ({})",
+                                                            url_, reply->transport_error));
       }
       if (!IsTransient(reply->status)) return StatusError(reply->status, url_);
       *trouble = fmt::format("status {}", reply->status);
@@ -155,20 +155,20 @@ class Download {
       const std::optional<ContentRange> range = ParseContentRange(reply.Header("content-range"));
       if (range.has_value() && range->total != file_.size) {
         *final_error =
-            Status(StatusCode::kIo,
+            Status(StatusCode::kUnavailable,
                    fmt::format("{} has {} bytes on the server, the listing says {}; run the command again later",
                                file_.path, range->total, file_.size));
       } else if (!range.has_value() || range->first != first || range->last > last) {
-        *final_error =
-            Status(StatusCode::kIo, fmt::format("the server answers another range of {} than bytes {}-{} (\"{}\")",
-                                                file_.path, first, last, reply.Header("content-range")));
+        *final_error = Status(StatusCode::kUnavailable,
+                              fmt::format("the server answers another range of {} than bytes {}-{} (\"{}\")",
+                                          file_.path, first, last, reply.Header("content-range")));
       }
       return final_error->ok();
     }
     if (reply.status == 200) {
       if (part_->segments() > 1) {  // no ranges here: the caller starts again with one segment
         no_ranges_ = true;
-        Stop(Status(StatusCode::kIo, "the server does not serve ranges"));
+        Stop(Status(StatusCode::kUnavailable, "the server does not serve ranges"));
         return false;
       }
       part_->Restart(segment);
@@ -236,7 +236,7 @@ class Download {
 Status AskServer(const std::string& url, RemoteFile* file, const HttpOptions& options) {
   VOXRT_ASSIGN_OR_RETURN(const HttpReply reply, HttpHead(url, options));
   if (reply.status == 0)
-    return Status(StatusCode::kIo, fmt::format("no reply from {}: {}", url, reply.transport_error));
+    return Status(StatusCode::kUnavailable, fmt::format("no reply from {}: {}", url, reply.transport_error));
   if (reply.status >= 400) return StatusError(reply.status, url);
   std::string size = reply.Header("x-linked-size");
   if (size.empty() && reply.status < 300) size = reply.Header("content-length");
@@ -245,7 +245,7 @@ Status AskServer(const std::string& url, RemoteFile* file, const HttpOptions& op
   const std::string linked = reply.Header("x-linked-etag");
   ApplyEtag(linked.empty() ? reply.Header("etag") : linked, file);
   if (file->size < 0)
-    return Status(StatusCode::kIo,
+    return Status(StatusCode::kUnavailable,
                   fmt::format("the server does not say how long {} is; use another mirror", file->path));
   return {};
 }
@@ -269,7 +269,7 @@ Status CheckFileHash(const std::string& path, const RemoteFile& file, const std:
   if (got < 0) return Status(StatusCode::kIo, fmt::format("cannot read {}", path));
   if (got > 0) return Status(StatusCode::kCancelled, "cancelled; run the same command again to go on from here");
   const auto differs = [&](const std::string& found, const std::string& expected) {
-    return Status(StatusCode::kIo,
+    return Status(StatusCode::kUnavailable,
                   fmt::format("{} is damaged: its hash is {}, expected {}", file.path, found, expected));
   };
   if (!file.sha256.empty()) {
@@ -314,7 +314,7 @@ Status DownloadFile(const std::string& url, RemoteFile file, const std::string& 
   if (hash.code() == StatusCode::kCancelled) return hash;
   if (!hash.ok()) {
     part->Discard();
-    return Status(StatusCode::kIo, hash.message() + "; it was removed, run the command again");
+    return Status(StatusCode::kUnavailable, hash.message() + "; it was removed, run the command again");
   }
   return part->Commit();
 }

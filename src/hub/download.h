@@ -27,7 +27,7 @@ struct TransferOptions {
 // complete file with the right hash is left alone. kCancelled keeps what has arrived, for the next call.
 Status DownloadFile(const std::string& url, RemoteFile file, const std::string& path, const TransferOptions& options);
 
-// Hash of a file on disk against the ones that are known; kIo with found and expected where they differ.
+// Hash of a file on disk against the ones that are known; kUnavailable with found and expected where they differ.
 Status CheckFileHash(const std::string& path, const RemoteFile& file, const std::atomic<bool>* cancelled);
 
 }  // namespace voxrt::hub

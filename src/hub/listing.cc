@@ -57,7 +57,7 @@ Result<RemoteFile> ReadSibling(const Json& sibling) {
   RemoteFile file;
   file.path = StringOf(sibling.Find("rfilename"));
   if (!IsSafePath(file.path)) {
-    return Status(StatusCode::kInvalidArgument,
+    return Status(StatusCode::kUnavailable,
                   fmt::format("the repository lists the file name {}, which could leave the target folder; nothing was "
                               "downloaded",
                               QuoteForMessage(file.path)));

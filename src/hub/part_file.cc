@@ -28,9 +28,8 @@ constexpr size_t kMaxStateBytes = size_t{4} << 20;
 Status IoError(const std::string& what, const std::string& path) {
   const int error = errno;
   const bool full = error == ENOSPC || error == EDQUOT;
-  return Status(full ? StatusCode::kResourceExhausted : StatusCode::kIo,
-                fmt::format("cannot {} {}: {}{}", what, path, std::strerror(error),
-                            full ? "; free some space and run the same command again to go on" : ""));
+  return Status(StatusCode::kIo, fmt::format("cannot {} {}: {}{}", what, path, std::strerror(error),
+                                             full ? "; free some space and run the same command again to go on" : ""));
 }
 
 int64_t SegmentCount(const PartIdentity& identity) {
@@ -112,7 +111,7 @@ Result<std::unique_ptr<PartFile>> PartFile::Open(const std::string& path, const 
   part->fd_ = ::open(part->part_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (part->fd_ < 0) return IoError("open", part->part_path_);
   if (::flock(part->fd_, LOCK_EX | LOCK_NB) != 0) {
-    return Status(StatusCode::kUnavailable,
+    return Status(StatusCode::kIo,
                   fmt::format("{} is being downloaded by another process; wait for it or end it", path));
   }
   part->present_.assign(static_cast<size_t>(SegmentCount(identity)), 0);

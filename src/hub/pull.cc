@@ -18,7 +18,7 @@ bool IsTransientStatus(long status) { return status == 0 || status == 429 || sta
 Status ListingError(const HttpReply& reply, const PullOptions& options) {
   const std::string what = fmt::format("{} (revision {})", options.repo, options.revision);
   if (reply.status == 0) {
-    return Status(StatusCode::kIo,
+    return Status(StatusCode::kUnavailable,
                   fmt::format("no reply from {}: {}; check the network, or set HF_ENDPOINT to a mirror",
                               options.endpoint, reply.transport_error));
   }
@@ -33,8 +33,8 @@ Status ListingError(const HttpReply& reply, const PullOptions& options) {
     return Status(StatusCode::kNotFound, fmt::format("there is no {} at {}; check the repository name and --revision",
                                                      what, options.endpoint));
   }
-  return Status(StatusCode::kIo, fmt::format("{} answered {} to the listing of {}; try again later", options.endpoint,
-                                             reply.status, what));
+  return Status(StatusCode::kUnavailable, fmt::format("{} answered {} to the listing of {}; try again later",
+                                                      options.endpoint, reply.status, what));
 }
 
 // Returns early when cancelled.
@@ -61,7 +61,7 @@ Result<RepoListing> FetchListing(const PullOptions& options) {
     const bool again = IsTransientStatus(reply.status) || (reply.status == 200 && !reply.transport_error.empty());
     if (!again || attempt >= options.transfer.max_failures) {
       if (reply.status == 200) {
-        return Status(StatusCode::kIo,
+        return Status(StatusCode::kUnavailable,
                       fmt::format("the listing of {} breaks off: {}", options.repo, reply.transport_error));
       }
       return ListingError(reply, options);
@@ -81,6 +81,12 @@ Result<PullReport> Pull(const PullOptions& options) {
   if (options.revision.empty() || options.revision.size() > 200) {
     return Status(StatusCode::kInvalidArgument,
                   "the revision must be a branch, tag or commit of at most 200 characters");
+  }
+  if (!options.endpoint.starts_with("https://") && !options.endpoint.starts_with("http://")) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("HF_ENDPOINT is '{}', expected an address that begins with https:// or http://; correct "
+                              "or unset it",
+                              options.endpoint));
   }
   PullOptions fixed = options;
   while (fixed.endpoint.ends_with('/')) fixed.endpoint.pop_back();
