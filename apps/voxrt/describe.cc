@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string_view>
 #include <vector>
+
+#include "screen.h"
 
 namespace voxrt::app {
 namespace {
@@ -222,8 +223,10 @@ void AddDescribe(Cli& cli) {
       ->check(CLI::IsMember({"bash", "zsh", "fish"}))
       ->type_name("SHELL");
   const auto print = [](const std::string& text) {
-    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-    return written ? kOk : kSomeFailed;
+    Screen screen({});
+    const Status written = screen.Out(text);
+    if (!written.ok() && !written.message().empty()) screen.Error(written.message());
+    return written.ok() ? kOk : kSomeFailed;
   };
   completion->callback([&cli, shell, print] {
     cli.body = [&cli, shell, print] {

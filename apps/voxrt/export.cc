@@ -34,6 +34,7 @@ constexpr int kTickMs = 80;
 struct ExportCommand {
   ExportOptions options;
   std::string output_dir;
+  bool creates_folder = false;  // of --output-dir or the default one; that of --output must be there
   std::string quantizer = "refit";
   bool report = false;
   std::string report_path = kStandardOutput;
@@ -64,13 +65,29 @@ Status ResolveOutput(ExportCommand* command) {
   if (!options.output_path.empty() && !command->output_dir.empty()) {
     return Status(StatusCode::kInvalidArgument, "--output and --output-dir are both given; use one of them");
   }
-  if (options.output_path.empty()) {
+  command->creates_folder = options.output_path.empty();
+  if (command->creates_folder) {
     const std::string folder = command->output_dir.empty() ? kDefaultOutputDir : command->output_dir;
     options.output_path = (fs::path(folder) / kArtifactFile).string();
   }
   // A bare name lies beside the artifact.
   if (!options.data_path.empty() && options.data_path.find('/') == options.data_path.npos) {
     options.data_path = (fs::path(options.output_path).parent_path() / options.data_path).string();
+  }
+  return {};
+}
+
+// Several outputs must not meet in one file, nor in the ".part" under which another is written.
+Status CheckDistinct(const std::vector<std::string>& targets) {
+  std::error_code error;
+  std::vector<std::string> places;
+  for (const std::string& target : targets) places.push_back(fs::weakly_canonical(target, error).string());
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t j = 0; j < places.size(); ++j) {
+      if (i == j || (places[i] != places[j] && places[i] + ".part" != places[j])) continue;
+      return {StatusCode::kInvalidArgument,
+              fmt::format("{} and {} are one file; give every output a name of its own", targets[i], targets[j])};
+    }
   }
   return {};
 }
@@ -97,7 +114,7 @@ Status CheckTarget(const std::string& path, const std::string& model) {
 }
 
 Status CreateOutputDir(const ExportCommand& command) {
-  if (command.output_dir.empty() && !command.options.output_path.starts_with(kDefaultOutputDir)) return {};
+  if (!command.creates_folder) return {};
   const fs::path folder = fs::path(command.options.output_path).parent_path();
   std::error_code error;
   if (!folder.empty()) fs::create_directories(folder, error);
@@ -178,19 +195,23 @@ class ExportRun {
     std::vector<std::string> targets = {command_.options.output_path};
     if (!command_.options.data_path.empty()) targets.push_back(command_.options.data_path);
     if (command_.report && command_.report_path != kStandardOutput) targets.push_back(command_.report_path);
+    VOXRT_RETURN_IF_ERROR(CheckDistinct(targets));
     for (const std::string& target : targets) VOXRT_RETURN_IF_ERROR(CheckTarget(target, command_.options.model_path));
     if (!command_.eval_dir.empty()) {
       VOXRT_ASSIGN_OR_RETURN(clips_, engine::LoadClips(command_.eval_dir));
+    }
+    std::unique_ptr<OutputFile> report_file;  // begun here: a place where it cannot be costs no work
+    if (command_.report && command_.report_path != kStandardOutput) {
+      VOXRT_ASSIGN_OR_RETURN(report_file, OutputFile::Create(command_.report_path));
     }
     ExportReport report;
     VOXRT_RETURN_IF_ERROR(Export(&report));
     std::string json = exporter::ReportJson(report);
     VOXRT_RETURN_IF_ERROR(Evaluate(&json));
     if (!command_.report) return {};
-    if (command_.report_path == kStandardOutput) return screen_.Out(TableText(report));
-    VOXRT_ASSIGN_OR_RETURN(const auto file, OutputFile::Create(command_.report_path));
-    VOXRT_RETURN_IF_ERROR(file->Write(json + "\n"));
-    return file->Commit();
+    if (report_file == nullptr) return screen_.Out(TableText(report));
+    VOXRT_RETURN_IF_ERROR(report_file->Write(json + "\n"));
+    return report_file->Commit();
   }
 
   Status Export(ExportReport* report) {

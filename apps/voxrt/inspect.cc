@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/mapped_file.h"
 #include "cli.h"
 #include "options.h"
 
@@ -41,7 +42,6 @@ struct Finding {
 bool LooksLikeModel(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error) || path.ends_with(".safetensors")) return true;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
   std::ifstream file(path, std::ios::binary);
   char head[9] = {};
   return file.read(head, sizeof(head)) && head[8] == '{';
@@ -56,11 +56,6 @@ Result<Finding> InspectModel(const std::string& path, const InspectCommand& comm
 }
 
 Result<Finding> InspectAudio(const std::string& path, const InspectCommand& command) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
-    return Status(StatusCode::kInvalidAudio,
-                  fmt::format("{}: found a pipe or device, expected a file; save it first", path));
-  }
   VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<audio::AudioSource> source,
                          audio::OpenFile(path, {.raw = ToRawFormat(command.raw)}));
   // The header may lie about the length: what can be decoded counts.
@@ -118,10 +113,14 @@ int RunInspect(const InspectCommand& command) {
   ExitCode failure = kOk;
   size_t succeeded = 0;
   for (const std::string& path : command.paths) {
-    const bool model = command.raw.format.empty() && LooksLikeModel(path);
-    const Result<Finding> found = model ? InspectModel(path, command) : InspectAudio(path, command);
+    const Status kind = base::RefusePipe(path);  // reading one would wait
+    const bool model = command.raw.format.empty() && kind.ok() && LooksLikeModel(path);
+    const Result<Finding> found = !kind.ok() ? Result<Finding>(kind)
+                                  : model    ? InspectModel(path, command)
+                                             : InspectAudio(path, command);
     const Status status = found.ok() ? found->error : found.status();
-    if (found.ok()) {
+    // Quiet, the verdict is the result.
+    if (found.ok() && !(command.verify && command.screen.quiet)) {
       std::string out;
       if (command.json) {
         out = found->json.Dump() + "\n";

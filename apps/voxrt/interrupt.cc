@@ -43,6 +43,7 @@ void InstallProcessHandlers() {
   sigaction(SIGTERM, &action, nullptr);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);  // a limit of file size fails the write, as a full disk does
 }
 
 const std::atomic<bool>* InterruptFlag() { return &interrupted; }

@@ -15,6 +15,18 @@
 namespace voxrt::app {
 namespace {
 
+// An option that names a file or folder takes no empty text: a shell variable that is not set is no wish for the
+// default.
+void RefuseEmptyNames(CLI::App& command) {
+  const auto check = [](const std::string& text) {
+    return text.empty() ? "found an empty name, expected a file or folder; leave the option out for its default" : "";
+  };
+  for (CLI::Option* option : command.get_options([](const CLI::Option* any) { return any->nonpositional(); })) {
+    const std::string type = option->get_type_name();
+    if (type == "DIR" || type == "FILE" || type == "PATH") option->check(CLI::Validator(check, "", "name"));
+  }
+}
+
 void Build(Cli& cli) {
   cli.app.description("Streaming speech to text with Mistral's Voxtral Realtime models");
   cli.app.name("voxrt");
@@ -38,6 +50,7 @@ void Build(Cli& cli) {
   AddInspect(cli);
   AddBench(cli);
   AddDescribe(cli);
+  for (CLI::App* command : cli.app.get_subcommands([](const CLI::App*) { return true; })) RefuseEmptyNames(*command);
 }
 
 // One line and a hint instead of the parser's own report; --help and --version come through here as well.

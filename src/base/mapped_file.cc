@@ -111,13 +111,19 @@ class Descriptor {
   int fd_;
 };
 
+Status CheckRegular(mode_t mode, const std::string& path) {
+  if (S_ISREG(mode)) return {};
+  if (S_ISDIR(mode)) return {StatusCode::kIo, fmt::format("{} is a directory, expected a file", path)};
+  const char* found = S_ISFIFO(mode) ? "pipe" : S_ISSOCK(mode) ? "socket" : "device";
+  return {StatusCode::kIo, fmt::format("{} is a {}, expected a file; save its contents to one first", path, found)};
+}
+
 // Size of the regular file behind `fd`.
 Result<size_t> RegularSize(int fd, const std::string& path) {
   struct stat info = {};
   if (fstat(fd, &info) != 0) return ErrnoStatus(path, "inspect");
-  if (S_ISREG(info.st_mode)) return static_cast<size_t>(info.st_size);
-  const char* found = S_ISDIR(info.st_mode) ? "a directory" : S_ISFIFO(info.st_mode) ? "a pipe" : "a device";
-  return Status(StatusCode::kIo, fmt::format("{} is {}, expected a file", path, found));
+  VOXRT_RETURN_IF_ERROR(CheckRegular(info.st_mode, path));
+  return static_cast<size_t>(info.st_size);
 }
 
 }  // namespace
@@ -165,6 +171,11 @@ MappedFile::~MappedFile() {
 }
 
 bool MappedFile::changed() const { return slot_ != nullptr && slot_->changed.load(std::memory_order_acquire); }
+
+Status RefusePipe(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) != 0 || S_ISDIR(info.st_mode) ? Status() : CheckRegular(info.st_mode, path);
+}
 
 Result<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
   const Descriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

@@ -40,6 +40,9 @@ class MappedFile {
   friend struct MappedFileRegistry;
 };
 
+// Not ok where `path` is there and is neither a file nor a directory; the message is that of MappedFile::Open.
+Status RefusePipe(const std::string& path);
+
 // A whole small file, refused above `max_bytes`. The same errors as MappedFile::Open.
 Result<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 

@@ -78,7 +78,10 @@ TEST_F(MappedFileTest, RefusesWhatIsNoFileWithoutBlocking) {
   EXPECT_EQ(MappedFile::Open(path_).status().code(), StatusCode::kNotFound);
   EXPECT_THAT(MappedFile::Open(folder_).status().message(), HasSubstr("is a directory, expected a file"));
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_THAT(MappedFile::Open(path_).status().message(), HasSubstr("is a pipe"));
+  EXPECT_THAT(MappedFile::Open(path_).status().message(),
+              HasSubstr("is a pipe, expected a file; save its contents to one first"));
+  EXPECT_EQ(RefusePipe(path_).message(), MappedFile::Open(path_).status().message());
+  EXPECT_TRUE(RefusePipe(folder_).ok() && RefusePipe(path_ + "x").ok());
 }
 
 TEST_F(MappedFileTest, TooManyMappingsAreAnErrorAndSlotsComeBack) {

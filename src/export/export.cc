@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +22,7 @@
 #include "base/thread_pool.h"
 #include "quant/encode.h"
 #include "weights/artifact_metadata.h"
+#include "weights/checkpoint_source.h"
 #include "weights/safetensors_writer.h"
 
 namespace voxrt::exporter {
@@ -143,7 +145,8 @@ Status WriteByteFiles(const weights::Checkpoint& checkpoint, ArtifactFile* file)
   return file->Write(weights::kArtifactTekken, std::as_bytes(std::span(checkpoint.tekken_json())));
 }
 
-// The files that a checkpoint consists of, in order of their names; hashes still empty.
+// The files that a checkpoint consists of (an artifact that lies beside them is none), in order of their names; hashes
+// still empty.
 Result<std::vector<weights::ArtifactSource>> ListSources(const std::string& folder) {
   std::vector<weights::ArtifactSource> sources;
   std::error_code error;
@@ -151,7 +154,8 @@ Result<std::vector<weights::ArtifactSource>> ListSources(const std::string& fold
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     const bool weights_file =
-        mistral ? name == "consolidated.safetensors" : name.starts_with("model") && name.ends_with(".safetensors");
+        mistral ? name == "consolidated.safetensors"
+                : name.starts_with("model") && name.ends_with(".safetensors") && !weights::IsArtifactFile(entry.path());
     const bool other = name == "tekken.json" || name == (mistral ? "params.json" : "config.json") ||
                        (!mistral && name == "processor_config.json");
     if (weights_file || other) sources.push_back({name, static_cast<int64_t>(entry.file_size(error)), ""});
@@ -161,22 +165,44 @@ Result<std::vector<weights::ArtifactSource>> ListSources(const std::string& fold
   return sources;
 }
 
-Result<std::vector<std::string>> HashSources(const std::string& folder,
-                                             const std::vector<weights::ArtifactSource>& sources) {
-  std::vector<std::string> hashes;
-  for (const weights::ArtifactSource& source : sources) {
-    VOXRT_ASSIGN_OR_RETURN(const auto file, base::MappedFile::Open((fs::path(folder) / source.file).string()));
-    hashes.push_back(base::Sha256Hex(file->bytes()));
-    if (file->changed())
-      return Status(StatusCode::kModelFileChanged, fmt::format("{} became shorter while it was read", file->path()));
+// Hashes the source's files on a thread of its own; an export that fails or is cancelled does not wait for the rest.
+class SourceHasher {
+ public:
+  SourceHasher(std::string folder, std::vector<weights::ArtifactSource> sources)
+      : hashes_(std::async(std::launch::async, [this, folder = std::move(folder), sources = std::move(sources)] {
+          return Hash(folder, sources);
+        })) {}
+  ~SourceHasher() { stop_ = true; }
+  SourceHasher(const SourceHasher&) = delete;
+  SourceHasher& operator=(const SourceHasher&) = delete;
+
+  Result<std::vector<std::string>> Wait() { return hashes_.get(); }
+
+ private:
+  Result<std::vector<std::string>> Hash(const std::string& folder,
+                                        const std::vector<weights::ArtifactSource>& sources) const {
+    std::vector<std::string> hashes;
+    for (const weights::ArtifactSource& source : sources) {
+      VOXRT_ASSIGN_OR_RETURN(const auto file, base::MappedFile::Open((fs::path(folder) / source.file).string()));
+      base::Sha256 sha;
+      constexpr size_t kPieceBytes = size_t{16} << 20;
+      for (auto rest = file->bytes(); !rest.empty(); rest = rest.subspan(std::min(kPieceBytes, rest.size()))) {
+        if (stop_) return Status(StatusCode::kCancelled, "cancelled");
+        sha.Update(rest.first(std::min(kPieceBytes, rest.size())));
+      }
+      hashes.push_back(sha.FinishHex());
+      if (file->changed())
+        return Status(StatusCode::kModelFileChanged, fmt::format("{} became shorter while it was read", file->path()));
+    }
+    return hashes;
   }
-  return hashes;
-}
+
+  std::atomic<bool> stop_{false};
+  std::future<Result<std::vector<std::string>>> hashes_;  // its destructor waits
+};
 
 // Stands in the header for the hash of source `index` until it is known.
 std::string Placeholder(size_t index) { return fmt::format("{:0>{}}", index, weights::kArtifactHashBytes); }
-
-using FutureHashes = std::future<Result<std::vector<std::string>>>;
 
 class Exporter {
  public:
@@ -185,18 +211,23 @@ class Exporter {
       : options_(options), plan_(plan), checkpoint_(checkpoint), progress_(progress), pool_(options.threads) {}
 
   Status WriteTensors(ArtifactFile* file, ExportReport* report) {
+    const auto bytes_of = [&](const PlannedTensor& tensor) {
+      return checkpoint_.tensors().find(tensor.source)->second.bytes;
+    };
+    int64_t total = 0;  // of work: a head that is made from the embedding counts again
+    for (const PlannedTensor& tensor : plan_.tensors) total += bytes_of(tensor);
     int64_t done = 0;
     for (const PlannedTensor& tensor : plan_.tensors) {
       TensorReport line;
       line.name = tensor.name;
       line.format = quant::FormatName(tensor.format);
-      line.source_bytes = checkpoint_.tensors().find(tensor.source)->second.bytes;
+      line.source_bytes = bytes_of(tensor);
       const Status status =
           tensor.format.kind == FormatKind::kFloat ? Copy(tensor, file, &line) : Quantize(tensor, file, &line);
       if (!status.ok()) return Status(status.code(), fmt::format("{}: {}", tensor.name, status.message()));
       done += line.source_bytes;
       report->tensors.push_back(std::move(line));
-      if (progress_ && !progress_(done, plan_.source_bytes)) return Status(StatusCode::kCancelled, "cancelled");
+      if (progress_ && !progress_(done, total)) return Status(StatusCode::kCancelled, "cancelled");
     }
     if (checkpoint_.file_changed()) {  // parts of it would have been made from zeros
       return Status(StatusCode::kModelFileChanged,
@@ -275,8 +306,8 @@ ArtifactMetadata MakeMetadata(const ExportOptions& options, const ExportPlan& pl
   metadata.quantizer = quant::SearchName(options.search);
   metadata.formats = plan.formats;
   metadata.delay_tokens = options.delay_tokens;
-  metadata.encoder_window = options.max_enc_len;
-  metadata.decoder_window = options.sliding_window;
+  metadata.encoder_window = options.max_enc_len.value_or(0);
+  metadata.decoder_window = options.sliding_window.value_or(0);
   metadata.max_seq_len = options.max_seq_len;
   metadata.streaming = options.streaming;
   metadata.backend = options.backend;
@@ -284,36 +315,45 @@ ArtifactMetadata MakeMetadata(const ExportOptions& options, const ExportPlan& pl
   return metadata;
 }
 
+// What is known only at the end has places in the header: the hashes of the sources, of a manifest also the data's.
+Status FillPlaceholders(const std::vector<std::string>& hashes, ArtifactFile* file) {
+  for (size_t i = 0; i < hashes.size(); ++i) VOXRT_RETURN_IF_ERROR(file->ReplaceInHeader(Placeholder(i), hashes[i]));
+  return {};
+}
+
 // Everything in one file.
-Status WriteWhole(const ExportOptions& options, const weights::Checkpoint& checkpoint, ArtifactMetadata metadata,
-                  FileLayout layout, FutureHashes hashes, Exporter* exporter, ExportReport* report) {
+Status WriteWhole(const ExportOptions& options, const weights::Checkpoint& checkpoint, const ArtifactMetadata& metadata,
+                  FileLayout layout, SourceHasher* hasher, Exporter* exporter, ExportReport* report) {
   AddByteFiles(checkpoint, &layout);
-  for (size_t i = 0; i < metadata.sources.size(); ++i) metadata.sources[i].sha256 = Placeholder(i);
   VOXRT_ASSIGN_OR_RETURN(ArtifactFile file, ArtifactFile::Create(options.output_path, std::move(layout), metadata));
   VOXRT_RETURN_IF_ERROR(exporter->WriteTensors(&file, report));
   VOXRT_RETURN_IF_ERROR(WriteByteFiles(checkpoint, &file));
-  VOXRT_ASSIGN_OR_RETURN(const std::vector<std::string> known, hashes.get());
-  for (size_t i = 0; i < known.size(); ++i) VOXRT_RETURN_IF_ERROR(file.ReplaceInHeader(Placeholder(i), known[i]));
+  VOXRT_ASSIGN_OR_RETURN(const std::vector<std::string> hashes, hasher->Wait());
+  VOXRT_RETURN_IF_ERROR(FillPlaceholders(hashes, &file));
   VOXRT_RETURN_IF_ERROR(file.Finish(&report->sha256));
   report->artifact_bytes = file.bytes();
   return {};
 }
 
-// Weights first; the manifest, which names their hash, appears last.
-Status WritePair(const ExportOptions& options, const weights::Checkpoint& checkpoint, ArtifactMetadata metadata,
-                 FileLayout layout, FutureHashes hashes, Exporter* exporter, ExportReport* report) {
+// Both files are begun before any work, so that a place where one cannot be is found at once and no other export mixes
+// in; the manifest, which names the hash of the weights, appears last.
+Status WritePair(const ExportOptions& options, const weights::Checkpoint& checkpoint, const ArtifactMetadata& common,
+                 FileLayout layout, SourceHasher* hasher, Exporter* exporter, ExportReport* report) {
+  ArtifactMetadata metadata = common;
   metadata.part = ArtifactMetadata::Part::kData;
   VOXRT_ASSIGN_OR_RETURN(ArtifactFile data, ArtifactFile::Create(options.data_path, std::move(layout), metadata));
-  VOXRT_RETURN_IF_ERROR(exporter->WriteTensors(&data, report));
-  VOXRT_RETURN_IF_ERROR(data.Finish(&report->sha256));
-  VOXRT_ASSIGN_OR_RETURN(const std::vector<std::string> known, hashes.get());
-  for (size_t i = 0; i < known.size(); ++i) metadata.sources[i].sha256 = known[i];
   metadata.part = ArtifactMetadata::Part::kManifest;
-  metadata.data = weights::ArtifactData{fs::path(options.data_path).filename().string(), data.bytes(), report->sha256};
+  metadata.data = weights::ArtifactData{fs::path(options.data_path).filename().string(), data.bytes(),
+                                        Placeholder(metadata.sources.size())};
   FileLayout small;
   AddByteFiles(checkpoint, &small);
   VOXRT_ASSIGN_OR_RETURN(ArtifactFile manifest, ArtifactFile::Create(options.output_path, std::move(small), metadata));
+  VOXRT_RETURN_IF_ERROR(exporter->WriteTensors(&data, report));
   VOXRT_RETURN_IF_ERROR(WriteByteFiles(checkpoint, &manifest));
+  VOXRT_ASSIGN_OR_RETURN(std::vector<std::string> hashes, hasher->Wait());
+  VOXRT_RETURN_IF_ERROR(data.Finish(&report->sha256));
+  hashes.push_back(report->sha256);
+  VOXRT_RETURN_IF_ERROR(FillPlaceholders(hashes, &manifest));
   std::string manifest_hash;
   VOXRT_RETURN_IF_ERROR(manifest.Finish(&manifest_hash));
   report->artifact_bytes = data.bytes() + manifest.bytes();
@@ -332,10 +372,11 @@ Result<ExportReport> WriteArtifact(const ExportOptions& options, const ExportPla
   report.source_bytes = plan.source_bytes;
   ArtifactMetadata metadata = MakeMetadata(options, plan, producer);
   VOXRT_ASSIGN_OR_RETURN(metadata.sources, ListSources(options.model_path));
-  FutureHashes hashes = std::async(std::launch::async, HashSources, options.model_path, metadata.sources);
+  SourceHasher hasher(options.model_path, metadata.sources);
+  for (size_t i = 0; i < metadata.sources.size(); ++i) metadata.sources[i].sha256 = Placeholder(i);
   Exporter exporter(options, plan, checkpoint, progress);
   VOXRT_RETURN_IF_ERROR((options.data_path.empty() ? WriteWhole : WritePair)(
-      options, checkpoint, std::move(metadata), WeightLayout(plan), std::move(hashes), &exporter, &report));
+      options, checkpoint, metadata, WeightLayout(plan), &hasher, &exporter, &report));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

@@ -28,13 +28,13 @@ struct ExportReport {
   std::string command;
   std::string quantizer;
   std::vector<TensorReport> tensors;  // in the order of computation
-  int64_t source_bytes = 0;
-  int64_t artifact_bytes = 0;  // all files
+  int64_t source_bytes = 0;           // each of the checkpoint's tensors once
+  int64_t artifact_bytes = 0;         // all files
   double seconds = 0.0;
   std::string sha256;  // of the contents, as in the artifact
 };
 
-// Bytes of the checkpoint done so far, after every tensor; false ends the export with kCancelled and leaves nothing
+// Bytes of work done so far and in all, after every tensor; false ends the export with kCancelled and leaves nothing
 // behind.
 using Progress = std::function<bool(int64_t done_bytes, int64_t total_bytes)>;
 

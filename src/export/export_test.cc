@@ -156,7 +156,7 @@ TEST_F(ExportTest, TheFileSaysWhatItIs) {
   const TempFolder folder;
   ExportOptions options = Quantized(Options(folder));
   options.delay_tokens = 12;
-  options.sliding_window = 8;
+  options.sliding_window = 13;
   options.streaming = true;
   auto report = Export(options);
   ASSERT_TRUE(report.ok());
@@ -184,7 +184,7 @@ TEST_F(ExportTest, TheFileSaysWhatItIs) {
   }
   EXPECT_EQ(file.header.entries.back().name, weights::kArtifactHash);
   EXPECT_EQ(weights::CombineTensorHashes(hashes), report->sha256);
-  EXPECT_EQ(Load(options.output_path)->config().decoder.window, 8);
+  EXPECT_EQ(Load(options.output_path)->config().decoder.window, 13);
 }
 
 TEST_F(ExportTest, AHeadThatSharesTheEmbeddingIsThereUnderItsOwnFormat) {

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kMinDelayTokens = 1;
 constexpr int kMaxDelayTokens = 30;
+constexpr int64_t kFramesPerToken = 4;  // of the encoder
 
 Status Refuse(std::string message) { return Status(StatusCode::kInvalidArgument, std::move(message)); }
 
@@ -74,6 +75,19 @@ Status ValidateChoice(const QuantChoice& choice, const std::string& flag, const 
   return {};
 }
 
+// A token's own frames must fit into the encoder's window, and the sound that a token is about into the decoder's:
+// the text trails it by the delay.
+Status ValidateWindows(const ExportOptions& options) {
+  const auto check = [](const char* flag, std::optional<int64_t> wanted, int64_t least, const char* why) -> Status {
+    if (!wanted.has_value() || *wanted >= least) return {};
+    return Refuse(fmt::format("{} {} is too small for {}; use {} or more, or leave it out for the checkpoint's window",
+                              flag, *wanted, why, least));
+  };
+  VOXRT_RETURN_IF_ERROR(check("--max-enc-len", options.max_enc_len, kFramesPerToken, "the frames of one token, 80 ms"));
+  return check("--sliding-window", options.sliding_window, int64_t{options.delay_tokens} + 1,
+               "what the delay looks back at (--delay-tokens and one)");
+}
+
 std::string ShellQuoted(const std::string& text) {
   const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
@@ -108,10 +122,7 @@ Status ValidateOptions(const ExportOptions& options) {
   }
   if (options.max_seq_len <= 0)
     return Refuse("--max-seq-len must be positive (it is only recorded: caches are rings here)");
-  if (options.max_enc_len < 0)
-    return Refuse("--max-enc-len must be positive; leave it out for the checkpoint's window");
-  if (options.sliding_window < 0)
-    return Refuse("--sliding-window must be positive; leave it out for the checkpoint's window");
+  VOXRT_RETURN_IF_ERROR(ValidateWindows(options));
   if (options.threads < 0) return Refuse("--threads must be positive, or 0 for one per core");
   if (!options.data_path.empty() && options.data_path == options.output_path) {
     return Refuse("--data-path and --output name the same file; give the weights a name of their own");
@@ -137,9 +148,8 @@ std::string CommandOf(const ExportOptions& options) {
   if (options.streaming) words.emplace_back("--streaming");
   if (options.max_seq_len != ExportOptions().max_seq_len)
     words.insert(words.end(), {"--max-seq-len", std::to_string(options.max_seq_len)});
-  if (options.max_enc_len != 0) words.insert(words.end(), {"--max-enc-len", std::to_string(options.max_enc_len)});
-  if (options.sliding_window != 0)
-    words.insert(words.end(), {"--sliding-window", std::to_string(options.sliding_window)});
+  if (options.max_enc_len) words.insert(words.end(), {"--max-enc-len", std::to_string(*options.max_enc_len)});
+  if (options.sliding_window) words.insert(words.end(), {"--sliding-window", std::to_string(*options.sliding_window)});
   words.insert(words.end(), {"--delay-tokens", std::to_string(options.delay_tokens)});
   return fmt::format("{}", fmt::join(words, " "));
 }

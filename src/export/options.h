@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -23,19 +24,19 @@ struct QuantChoice {
 
 struct ExportOptions {
   std::string model_path;
-  std::string output_path;      // the artifact (a manifest where data_path is given)
-  std::string data_path;        // weights in a second file; empty = all in one
-  std::string backend = "cpu";  // "cpu" or "cuda": for whom to validate; the canonical artifact runs on both
-  std::string dtype = "bf16";   // "fp32" or "bf16": of what is not quantized
-  QuantChoice linear;           // decoder's linear layers, and the head where `head` says nothing
-  QuantChoice encoder;          // encoder's and adapter's linear layers
-  QuantChoice embedding;        // "4w" or "8w"
-  QuantChoice head;             // "none" = stays float whatever the decoder is
-  bool streaming = false;       // recorded
-  int64_t max_seq_len = 4096;   // recorded
-  int64_t max_enc_len = 0;      // encoder window; 0 = the checkpoint's
-  int64_t sliding_window = 0;   // decoder window; 0 = the checkpoint's
-  int delay_tokens = 6;         // default of the artifact
+  std::string output_path;                // the artifact (a manifest where data_path is given)
+  std::string data_path;                  // weights in a second file; empty = all in one
+  std::string backend = "cpu";            // "cpu" or "cuda": for whom to validate; the canonical artifact runs on both
+  std::string dtype = "bf16";             // "fp32" or "bf16": of what is not quantized
+  QuantChoice linear;                     // decoder's linear layers, and the head where `head` says nothing
+  QuantChoice encoder;                    // encoder's and adapter's linear layers
+  QuantChoice embedding;                  // "4w" or "8w"
+  QuantChoice head;                       // "none" = stays float whatever the decoder is
+  bool streaming = false;                 // recorded
+  int64_t max_seq_len = 4096;             // recorded
+  std::optional<int64_t> max_enc_len;     // encoder window; default: the checkpoint's
+  std::optional<int64_t> sliding_window;  // decoder window; default: the checkpoint's
+  int delay_tokens = 6;                   // default of the artifact
   quant::Search search = quant::Search::kRefit;
   int threads = 0;  // 0 = one per core
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <set>
 #include <string_view>
 
 #include "quant/encode.h"
@@ -46,10 +48,10 @@ int64_t RopeHeadDim(const weights::Checkpoint& checkpoint, std::string_view name
   return name.starts_with(kModule) ? checkpoint.config().encoder.head_dim : checkpoint.config().decoder.head_dim;
 }
 
-Status CheckWindow(const char* flag, int64_t wanted, int64_t own) {
-  if (wanted <= own) return {};
+Status CheckWindow(const char* flag, std::optional<int64_t> wanted, int64_t own) {
+  if (!wanted.has_value() || *wanted <= own) return {};
   return Refuse(fmt::format("{} {} is above the checkpoint's window of {}; use a smaller one or leave it out", flag,
-                            wanted, own));
+                            *wanted, own));
 }
 
 class Planner {
@@ -65,8 +67,11 @@ class Planner {
         VOXRT_RETURN_IF_ERROR(Add(spec.name, spec.name, spec.shape, spec.role));
       }
     }
-    for (const PlannedTensor& tensor : plan_.tensors)
-      plan_.source_bytes += checkpoint_.tensors().find(tensor.source)->second.bytes;
+    std::set<std::string_view> counted;
+    for (const PlannedTensor& tensor : plan_.tensors) {
+      if (counted.insert(tensor.source).second)
+        plan_.source_bytes += checkpoint_.tensors().find(tensor.source)->second.bytes;
+    }
     return std::move(plan_);
   }
 

@@ -30,7 +30,7 @@ struct ExportPlan {
   std::vector<PlannedTensor> tensors;  // in the order of computation
   weights::FormatMap formats;          // of the quantized ones, and of a head that shares the embedding's rows
   bool head_shares_embedding = false;  // no rows of its own
-  int64_t source_bytes = 0;            // read from the checkpoint
+  int64_t source_bytes = 0;            // of the checkpoint, each tensor once
 };
 
 // The format that a choice stands for; kFloat for an empty one.

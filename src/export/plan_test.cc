@@ -83,8 +83,12 @@ TEST(ExportOptionsTest, EveryBadCombinationIsRefusedInOneLineThatNamesTheFix) {
       {[](ExportOptions* o) { o->delay_tokens = 0; }, "use 1 to 30"},
       {[](ExportOptions* o) { o->delay_tokens = 31; }, "use 1 to 30"},
       {[](ExportOptions* o) { o->max_seq_len = 0; }, "must be positive"},
-      {[](ExportOptions* o) { o->sliding_window = -1; }, "must be positive"},
-      {[](ExportOptions* o) { o->max_enc_len = -1; }, "must be positive"},
+      {[](ExportOptions* o) { o->sliding_window = -1; }, "use 7 or more"},
+      {[](ExportOptions* o) { o->sliding_window = 0; }, "use 7 or more"},
+      {[](ExportOptions* o) { o->sliding_window = 6; }, "use 7 or more"},
+      {[](ExportOptions* o) { o->max_enc_len = -1; }, "use 4 or more"},
+      {[](ExportOptions* o) { o->max_enc_len = 0; }, "use 4 or more"},
+      {[](ExportOptions* o) { o->max_enc_len = 3; }, "use 4 or more"},
       {[](ExportOptions* o) { o->data_path = o->output_path; }, "a name of their own"},
       {[](ExportOptions* o) { o->model_path.clear(); }, "--model is missing"},
       {[](ExportOptions* o) { o->output_path.clear(); }, "--output"},
@@ -199,7 +203,7 @@ TEST_F(PlanTest, WindowsAboveTheCheckpointsAreRefused) {
   auto plan = MakePlan(options, *checkpoint_);
   ASSERT_FALSE(plan.ok());
   EXPECT_THAT(plan.status().message(), HasSubstr("--sliding-window 17 is above the checkpoint's window of 16"));
-  options.sliding_window = 0;
+  options.sliding_window.reset();
   options.max_enc_len = 25;
   EXPECT_FALSE(MakePlan(options, *checkpoint_).ok());
 }

@@ -13,7 +13,6 @@ namespace {
 using base::Json;
 using base::QuoteForMessage;
 
-constexpr char kVersionKey[] = "voxrt.artifact";
 constexpr char kPartKey[] = "voxrt.part";
 constexpr char kProducerKey[] = "voxrt.producer";
 constexpr char kCommandKey[] = "voxrt.command";
@@ -125,11 +124,11 @@ Status ReadData(const SafetensorsHeader& header, ArtifactMetadata* metadata) {
 
 }  // namespace
 
-bool IsArtifact(const SafetensorsHeader& header) { return header.FindMetadata(kVersionKey) != nullptr; }
+bool IsArtifact(const SafetensorsHeader& header) { return header.FindMetadata(kArtifactMark) != nullptr; }
 
 std::vector<std::pair<std::string, std::string>> WriteArtifactMetadata(const ArtifactMetadata& metadata) {
   std::vector<std::pair<std::string, std::string>> out = {{"format", "pt"},
-                                                          {kVersionKey, std::to_string(kArtifactVersion)},
+                                                          {kArtifactMark, std::to_string(kArtifactVersion)},
                                                           {kPartKey, PartName(metadata.part)},
                                                           {kProducerKey, metadata.producer}};
   if (metadata.part == ArtifactMetadata::Part::kData) return out;
@@ -162,7 +161,7 @@ std::vector<std::pair<std::string, std::string>> WriteArtifactMetadata(const Art
 }
 
 Result<ArtifactMetadata> ParseArtifactMetadata(const SafetensorsHeader& header) {
-  const std::string version = TextOf(header, kVersionKey);
+  const std::string version = TextOf(header, kArtifactMark);
   if (version != std::to_string(kArtifactVersion)) {
     return Bad(
         fmt::format("the artifact has version {}, this program reads version {}; export it again or update voxrt",

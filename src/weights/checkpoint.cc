@@ -168,7 +168,10 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::string& pa
         return Status(StatusCode::kModelFileChanged, fmt::format("{} became shorter while it was read", file->path()));
       }
     }
-    if (!finite.ok()) return WithPath(path, finite);
+    if (!finite.ok()) {
+      return Status(finite.code(), fmt::format("{}: {}; the file is damaged, {} it again", path, finite.message(),
+                                               parts.layout == "artifact" ? "export" : "download"));
+    }
   }
   return std::shared_ptr<const Checkpoint>(std::make_shared<TableCheckpoint>(std::move(parts)));
 }

@@ -129,6 +129,14 @@ Status ReadMetadata(const Json& value, SafetensorsHeader* header) {
   return Status();
 }
 
+const char* HowToReplace(bool artifact) { return artifact ? "export" : "download"; }
+
+// Of a header that cannot be read: metadata is at its beginning.
+const char* HowToReplace(std::span<const std::byte> file) {
+  constexpr size_t kSearchedBytes = 256;
+  return HowToReplace(AsText(file).substr(0, kSearchedBytes).find(kArtifactMark) != std::string_view::npos);
+}
+
 // The length of the JSON header; everything that is no safetensors file ends here.
 Result<size_t> ReadHeaderLength(std::span<const std::byte> file) {
   uint64_t length = 0;
@@ -142,12 +150,12 @@ Result<size_t> ReadHeaderLength(std::span<const std::byte> file) {
     if (!foreign.empty()) return Bad(foreign);
     if (is_short)
       return Bad(fmt::format("the file has only {} bytes, not even a header; download it again", file.size()));
-    return Bad(
-        fmt::format("not a safetensors file: it begins with a header length of {} bytes; download it again", length));
+    return Bad(fmt::format("not a safetensors file: it begins with a header length of {} bytes; {} it again", length,
+                           HowToReplace(file)));
   }
   if (length > file.size() - kLengthBytes) {
-    return Bad(fmt::format("the file is cut off inside its header: {} bytes of {} are there; download it again",
-                           file.size(), length + kLengthBytes));
+    return Bad(fmt::format("the file is cut off inside its header: {} bytes of {} are there; {} it again", file.size(),
+                           length + kLengthBytes, HowToReplace(file)));
   }
   return static_cast<size_t>(length);
 }
@@ -168,8 +176,8 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::span<const std::byte> file
   const base::JsonLimits limits{.max_bytes = kMaxHeaderBytes, .max_depth = 8, .max_values = 4'000'000};
   Result<Json> json = base::ParseJson(AsText(file.subspan(kLengthBytes, length)), limits);
   if (!json.ok()) {
-    return Bad(fmt::format("not a safetensors file, or a damaged one: its header is {}; download it again",
-                           json.status().message()));
+    return Bad(fmt::format("not a safetensors file, or a damaged one: its header is {}; {} it again",
+                           json.status().message(), HowToReplace(file)));
   }
   if (!json->is_object()) return Bad(fmt::format("the header is {}, expected an object", json->TypeName()));
   SafetensorsHeader header;
@@ -202,13 +210,14 @@ Status CheckSafetensorsLayout(const SafetensorsHeader& header, int64_t file_byte
     at = entry->end;
   }
   const int64_t found = file_bytes - header.data_offset;
+  const char* again = HowToReplace(header.FindMetadata(kArtifactMark) != nullptr);
   if (found < at) {
-    return Bad(fmt::format("the file is cut off: {} bytes of {} are there; download it again", file_bytes,
-                           header.data_offset + at));
+    return Bad(fmt::format("the file is cut off: {} bytes of {} are there; {} it again", file_bytes,
+                           header.data_offset + at, again));
   }
   if (found > at) {
-    return Bad(fmt::format("the file is {} bytes longer than its header says ({} instead of {}); download it again",
-                           found - at, file_bytes, header.data_offset + at));
+    return Bad(fmt::format("the file is {} bytes longer than its header says ({} instead of {}); {} it again",
+                           found - at, file_bytes, header.data_offset + at, again));
   }
   return Status();
 }

@@ -17,6 +17,9 @@
 
 namespace voxrt::weights {
 
+// The metadata key by which a file that `voxrt export` wrote is known.
+inline constexpr char kArtifactMark[] = "voxrt.artifact";
+
 struct SafetensorsEntry {
   std::string name;
   std::string dtype_name;             // as in the file: "BF16"

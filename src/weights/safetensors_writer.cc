@@ -18,8 +18,9 @@ namespace {
 using base::Json;
 
 Status ErrnoStatus(int error, const std::string& path, const char* what) {
-  const StatusCode code = error == ENOSPC || error == EDQUOT ? StatusCode::kResourceExhausted : StatusCode::kIo;
-  return Status(code, fmt::format("cannot {} {}: {}", what, path, std::strerror(error)));
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return Status(StatusCode::kIo, fmt::format("cannot {} {}: {}{}", what, path, std::strerror(error),
+                                             full ? "; free some space or name another place" : ""));
 }
 
 std::string PartPath(const std::string& path) { return path + ".part"; }

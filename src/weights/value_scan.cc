@@ -82,9 +82,8 @@ Status NonFinite(const Block& block) {
   for (int64_t i = block.offset / element_bytes; i < (block.offset + block.bytes) / element_bytes; ++i) {
     const float value = quant::LoadFloat(tensor.data, tensor.dtype, static_cast<size_t>(i));
     if (std::isfinite(value)) continue;
-    return Status(StatusCode::kInvalidModel,
-                  fmt::format("tensor {} holds {} at element {}; the file is damaged, download it again", *block.name,
-                              std::isnan(value) ? "NaN" : "infinity", i));
+    return Status(StatusCode::kInvalidModel, fmt::format("tensor {} holds {} at element {}", *block.name,
+                                                         std::isnan(value) ? "NaN" : "infinity", i));
   }
   return Status(StatusCode::kInvalidModel, fmt::format("tensor {} changed while it was read", *block.name));
 }

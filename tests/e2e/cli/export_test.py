@@ -93,6 +93,13 @@ class ExportTest(unittest.TestCase):
             (("--qlinear", "nvfp4"), "use 4w or 8da4w"),
             (("--delay-tokens", "31"), "use 1 to 30"),
             (("--sliding-window", "129"), "window of 128"),
+            (("--sliding-window", "0"), "use 7 or more"),
+            (("--sliding-window", "1"), "use 7 or more"),
+            (("--sliding-window", "12", "--delay-tokens", "12"), "use 13 or more"),
+            (("--max-enc-len", "0"), "use 4 or more"),
+            (("--max-enc-len", "3"), "use 4 or more"),
+            (("--model", ""), "--model"),
+            (("--data-path", ""), "--data-path"),
             (("--output-dir", "y"), "use one of them"),
         ):
             with self.subTest(args=args):
@@ -101,6 +108,64 @@ class ExportTest(unittest.TestCase):
                 self.assertEqual(len(process.stderr.decode().strip().splitlines()), 1, process.stderr)
                 self.assertIn(words_, process.stderr.decode())
                 self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_an_empty_output_is_refused(self):
+        for option in ("-o", "--output-dir"):
+            with self.subTest(option=option):
+                process = subprocess.run([VOXRT, "export", "-m", MODEL, option, ""], capture_output=True, cwd=self.folder, timeout=TIMEOUT_S)
+                self.check(process, USAGE)
+                self.assertEqual(process.stderr.count(b"\n"), 1, process.stderr)
+                self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_outputs_that_meet_in_one_file_are_refused(self):
+        def inside(*args):
+            return subprocess.run([VOXRT, "export", "-m", MODEL, "--qlinear", "4w", *args], capture_output=True, cwd=self.folder, timeout=TIMEOUT_S)
+
+        for args in (("-o", "a", "--data-path", "./a"), ("-o", "a", "--data-path", "a"), ("-o", "a", "--report", "./a"),
+                     ("-o", "a", "--data-path", "b", "--report", str(self.folder / "b")), ("-o", "a", "--data-path", "a.part")):
+            with self.subTest(args=args):
+                process = inside(*args)
+                self.check(process, USAGE)
+                self.assertEqual(process.stderr.count(b"\n"), 1, process.stderr)
+                self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_place_where_an_output_cannot_be_costs_no_work(self):
+        for args in (("-o", str(self.folder / "a"), "--report", str(self.folder / "none/r.json")),
+                     ("-o", str(self.folder / "none/m"), "--data-path", str(self.folder / "w.data"))):
+            with self.subTest(args=args):
+                process = self.export(*args, "--qlinear", "4w")
+                self.check(process, SOME_FAILED)
+                self.assertEqual(process.stderr.count(b"\n"), 1, process.stderr)
+                self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_symbolic_link_is_replaced_and_its_target_stays(self):
+        target, link = self.folder / "target", self.folder / "link"
+        target.write_bytes(b"x")
+        link.symlink_to(target)
+        self.check(self.export("-o", str(link), "--qlinear", "4w"))
+        self.assertEqual((target.read_bytes(), link.is_symlink()), (b"x", False))
+        self.check(run("inspect", str(link)))
+
+    def test_the_second_of_two_exports_to_one_place_is_refused_or_waits_for_none(self):
+        out = self.folder / "o.safetensors"
+        both = [start("export", "-m", MODEL, "-o", str(out), "--data-path", "o.data", "--qlinear", "4w", "-q", "--threads", "1") for _ in range(2)]
+        codes = []
+        for process in both:
+            _, errors = process.communicate(timeout=TIMEOUT_S)
+            codes.append(process.returncode)
+            self.assertIn(errors.count(b"\n"), (0, 1), errors)
+        self.assertIn(OK, codes)
+        self.assertTrue(set(codes) <= {OK, SOME_FAILED}, codes)
+        self.check(run("inspect", "--verify", str(out)))
+        self.assertEqual(list(self.folder.glob("*.part")), [])
+
+    def test_the_summary_counts_the_bytes_of_a_tied_head_once(self):
+        report = self.folder / "r.json"
+        process = self.export("--output", str(self.folder / "t.safetensors"), "--qlinear", "4w", "--qembedding", "8w", "--report", str(report))
+        self.check(process)
+        stored = (ROOT / "models/demo/consolidated.safetensors").stat().st_size
+        self.assertLessEqual(json.loads(report.read_text())["source_bytes"], stored)
+        self.assertIn("from %.1f MB" % (json.loads(report.read_text())["source_bytes"] * 1e-6), process.stderr.decode())
 
     def test_a_model_that_is_not_there_is_a_model_error_and_quiet_means_silent(self):
         process = run("export", "--model", str(self.folder / "absent"), "--output", str(self.folder / "x.safetensors"))
@@ -152,12 +217,35 @@ class ExportTest(unittest.TestCase):
             self.assertEqual(len(process.stderr.decode().strip().splitlines()), 1, process.stderr)
             self.assertIn("damaged", process.stderr.decode())
             self.assertNotIn("verified", process.stdout.decode())
+            quiet = run("inspect", "-q", "--verify", str(named))
+            self.check(quiet, MODEL_ERROR)
+            self.assertEqual((quiet.stdout, quiet.stderr), (b"", process.stderr))
         self.check(run("inspect", "--verify", MODEL), MODEL_ERROR)
 
-    def test_a_full_disk_is_one_line_and_leaves_nothing(self):
-        def limit():  # writes past it fail as those on a full disk do
+    def test_quiet_verify_of_a_whole_artifact_says_nothing(self):
+        out = self.folder / "v.safetensors"
+        self.check(self.export("--output", str(out), "--qlinear", "4w"))
+        process = run("inspect", "-q", "--verify", str(out))
+        self.check(process)
+        self.assertEqual((process.stdout, process.stderr), (b"", b""))
+
+    def test_a_damaged_artifact_is_to_be_exported_again(self):
+        out = self.folder / "d.safetensors"
+        self.check(self.export("--output", str(out), "--qlinear", "4w"))
+        whole = out.read_bytes()
+        (length,) = struct.unpack_from("<Q", whole)
+        norm = header_of(out)["norm.weight"]["data_offsets"][0] + 8 + length
+        for damaged in (whole[:-1], whole + b"x", whole[:1000], whole[:8 + length - 40] + b"\1" + whole[8 + length - 39:],
+                        whole[:norm] + b"\xff\xff" + whole[norm + 2:]):
+            out.write_bytes(damaged)
+            process = run("transcribe", "-q", "-m", str(out), clip_path(CLIP))
+            self.check(process, MODEL_ERROR)
+            self.assertIn("export it again", process.stderr.decode())
+            self.assertNotIn("download", process.stderr.decode())
+
+    def test_a_limit_of_file_size_is_one_line_and_leaves_nothing(self):
+        def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
         out = self.folder / "f.safetensors"
         process = run("export", "--model", MODEL, "--output", str(out), "--qlinear", "8w", preexec_fn=limit)
@@ -209,6 +297,18 @@ class PullTest(unittest.TestCase):
         self.assertFalse((self.folder / "m/consolidated.safetensors").exists())
         self.assertEqual(self.pull("absent").returncode, INPUT)
         self.assertEqual(run("pull", "noslash", env=self.environment).returncode, USAGE)
+
+    def test_a_mirror_that_is_no_address_is_named_by_its_variable(self):
+        process = run("pull", "a/b", "--output-dir", str(self.folder / "m"), env=dict(self.environment, HF_ENDPOINT="foo"))
+        self.assertEqual(process.returncode, USAGE)
+        self.assertIn("HF_ENDPOINT", process.stderr.decode())
+        self.assertEqual(process.stderr.count(b"\n"), 1)
+
+    def test_a_disk_that_takes_no_more_is_an_output_error(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+        process = run("pull", "token/x", "--output-dir", str(self.folder / "m"), env=self.environment, preexec_fn=limit)
+        self.assertEqual(process.returncode, SOME_FAILED, process.stderr)
+        self.assertEqual(process.stderr.count(b"\n"), 1, process.stderr)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,12 @@ class HeaderTest(CliTest):
     def test_inspect_does_not_wait_for_a_pipe(self):
         path = str(Path(self.file("x", b"")).parent / "pipe")
         os.mkfifo(path)
-        self.assert_one_line_error(run("inspect", path), INPUT)
+        process = run("inspect", path)
+        self.assert_one_line_error(process, INPUT)
+        os.rename(path, path + ".safetensors")  # named as a model: the same refusal
+        model = run("inspect", path + ".safetensors")
+        self.assert_one_line_error(model, INPUT)
+        self.assertEqual(model.stderr.replace(b".safetensors", b""), process.stderr)
 
     def test_truncated_headers_end_in_one_line_or_in_nothing(self):
         data = wav(self.data[:64000])

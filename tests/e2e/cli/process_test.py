@@ -1,5 +1,6 @@
 """The program as a process: streams, signals, exit codes, batches, file names, help, completion."""
 import pty
+import resource
 import select
 import signal
 import sys
@@ -117,6 +118,20 @@ class OutputTest(CliTest):
             process = run("transcribe", "-q", clip_path(CLIP), stdout=full)
         self.assert_one_line_error(process, SOME_FAILED)
         self.assertIn(b"No space left", process.stderr)
+
+    def test_scripts_and_manual_say_when_they_cannot_be_written(self):
+        for args in (("completion", "bash"), ("man",)):
+            with open("/dev/full", "wb") as full:
+                process = run(*args, stdout=full)
+            self.assert_one_line_error(process, SOME_FAILED)
+            self.assertIn(b"No space left", process.stderr)
+
+    def test_a_limit_of_file_size_is_an_error_and_leaves_nothing(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
+        process = run("transcribe", "-q", "-o", str(self.folder / "out"), clip_path(CLIP), preexec_fn=limit)
+        self.assert_one_line_error(process, SOME_FAILED)
+        self.assertIn(b"File too large", process.stderr)
+        self.assertEqual(list((self.folder / "out").iterdir()), [])
 
     def test_closed_standard_streams(self):
         code = "import os,sys\nfor d in map(int, sys.argv[1].split(',')): os.close(d)\nos.execv(sys.argv[2], sys.argv[2:])"
@@ -266,7 +281,8 @@ class ExitCodeTest(CliTest):
             ("transcribe", "--delay-ms", "0", clip), ("transcribe", "--delay-ms", "x", clip), ("transcribe", "--backend", "tpu", clip),
             ("transcribe", "--threads", "-1", clip), ("transcribe", "--srt", "--vtt", clip), ("transcribe", "--srt", clip, clip),
             ("transcribe", "-", "-"), ("transcribe", "--kv-type", "fp8", clip), ("transcribe", "--format", "s12", "-"),
-            ("transcribe", "-q", "-v", clip), ("transcribe", "--temperature", "-1", clip),
+            ("transcribe", "-q", "-v", clip), ("transcribe", "--temperature", "-1", clip), ("transcribe", "-m", "", clip),
+            ("transcribe", "-o", "", clip), ("transcribe", "--data-path", "", clip), ("inspect", "--data-path", "", clip),
         ):
             with self.subTest(args=args):
                 process = run(*args)
