@@ -81,7 +81,8 @@ Status ResolveOutput(ExportCommand* command) {
 Status CheckDistinct(const std::vector<std::string>& targets) {
   std::error_code error;
   std::vector<std::string> places;
-  for (const std::string& target : targets) places.push_back(fs::weakly_canonical(target, error).string());
+  for (const std::string& target : targets)
+    places.push_back(fs::weakly_canonical(fs::absolute(target, error), error).string());
   for (size_t i = 0; i < places.size(); ++i) {
     for (size_t j = 0; j < places.size(); ++j) {
       if (i == j || (places[i] != places[j] && places[i] + ".part" != places[j])) continue;
@@ -92,22 +93,22 @@ Status CheckDistinct(const std::vector<std::string>& targets) {
   return {};
 }
 
-// What would be replaced must be a plain file, and none that the export reads.
-Status CheckTarget(const std::string& path, const std::string& model) {
+// What would be replaced must be a plain file, and none that the export reads: `input` is one, or a folder of them.
+Status CheckTarget(const std::string& path, const std::string& input) {
   std::error_code error;
   if (!fs::exists(path, error)) return {};
   if (!fs::is_regular_file(path, error)) {
     return {StatusCode::kInvalidArgument, fmt::format("{} is no regular file; name a new file for the output", path)};
   }
-  std::vector<fs::path> sources = {model};
-  if (fs::is_directory(model, error)) {
-    sources.assign(fs::directory_iterator(model, fs::directory_options::skip_permission_denied, error),
+  std::vector<fs::path> sources = {input};
+  if (fs::is_directory(input, error)) {
+    sources.assign(fs::directory_iterator(input, fs::directory_options::skip_permission_denied, error),
                    fs::directory_iterator());
   }
   for (const fs::path& source : sources) {
     if (fs::equivalent(path, source, error)) {
       return {StatusCode::kInvalidArgument,
-              fmt::format("{} belongs to the model that is read; name another file for the output", path)};
+              fmt::format("{} belongs to {}, which is read; name another file for the output", path, input)};
     }
   }
   return {};
@@ -196,7 +197,10 @@ class ExportRun {
     if (!command_.options.data_path.empty()) targets.push_back(command_.options.data_path);
     if (command_.report && command_.report_path != kStandardOutput) targets.push_back(command_.report_path);
     VOXRT_RETURN_IF_ERROR(CheckDistinct(targets));
-    for (const std::string& target : targets) VOXRT_RETURN_IF_ERROR(CheckTarget(target, command_.options.model_path));
+    for (const std::string& target : targets) {
+      VOXRT_RETURN_IF_ERROR(CheckTarget(target, command_.options.model_path));
+      if (!command_.eval_dir.empty()) VOXRT_RETURN_IF_ERROR(CheckTarget(target, command_.eval_dir));
+    }
     if (!command_.eval_dir.empty()) {
       VOXRT_ASSIGN_OR_RETURN(clips_, engine::LoadClips(command_.eval_dir));
     }

@@ -13,6 +13,7 @@ namespace {
 constexpr int kMinDelayTokens = 1;
 constexpr int kMaxDelayTokens = 30;
 constexpr int64_t kFramesPerToken = 4;  // of the encoder
+constexpr int64_t kMaxSeqLen = 1'000'000'000;
 
 Status Refuse(std::string message) { return Status(StatusCode::kInvalidArgument, std::move(message)); }
 
@@ -120,8 +121,11 @@ Status ValidateOptions(const ExportOptions& options) {
     return Refuse(fmt::format("--delay-tokens {} is out of range; use {} to {} (80 ms each; 6 = 480 ms)",
                               options.delay_tokens, kMinDelayTokens, kMaxDelayTokens));
   }
-  if (options.max_seq_len <= 0)
-    return Refuse("--max-seq-len must be positive (it is only recorded: caches are rings here)");
+  if (options.max_seq_len <= 0 || options.max_seq_len > kMaxSeqLen) {
+    return Refuse(
+        fmt::format("--max-seq-len {} is out of range; use 1 to {} (it is only recorded: caches are rings here)",
+                    options.max_seq_len, kMaxSeqLen));
+  }
   VOXRT_RETURN_IF_ERROR(ValidateWindows(options));
   if (options.threads < 0) return Refuse("--threads must be positive, or 0 for one per core");
   if (!options.data_path.empty() && options.data_path == options.output_path) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -11,7 +12,7 @@
 
 namespace voxrt::exporter {
 
-inline constexpr int kAutoGroup = -1;
+inline constexpr int kAutoGroup = std::numeric_limits<int>::min();  // no number that anybody gives
 inline constexpr char kTilePacking[] = "tile_packed_to_4d";
 inline constexpr char kKeepFloat[] = "none";
 

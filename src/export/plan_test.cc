@@ -82,7 +82,12 @@ TEST(ExportOptionsTest, EveryBadCombinationIsRefusedInOneLineThatNamesTheFix) {
       {[](ExportOptions* o) { o->head.type = "bf16"; }, "use one of 4w, 8w, 8da4w, 8da8w, none"},
       {[](ExportOptions* o) { o->delay_tokens = 0; }, "use 1 to 30"},
       {[](ExportOptions* o) { o->delay_tokens = 31; }, "use 1 to 30"},
-      {[](ExportOptions* o) { o->max_seq_len = 0; }, "must be positive"},
+      {[](ExportOptions* o) { o->max_seq_len = 0; }, "use 1 to"},
+      {[](ExportOptions* o) { o->max_seq_len = INT64_MAX; }, "use 1 to"},
+      {[](ExportOptions* o) {
+         o->linear = {"4w", -1, ""};
+       },
+       "use 32, 64, 128 or 256"},
       {[](ExportOptions* o) { o->sliding_window = -1; }, "use 7 or more"},
       {[](ExportOptions* o) { o->sliding_window = 0; }, "use 7 or more"},
       {[](ExportOptions* o) { o->sliding_window = 6; }, "use 7 or more"},

@@ -108,7 +108,7 @@ Result<std::unique_ptr<PartFile>> PartFile::Open(const std::string& path, const 
   part->part_path_ = path + ".part";
   part->state_path_ = path + ".part.json";
   part->identity_ = identity;
-  part->fd_ = ::open(part->part_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  part->fd_ = ::open(part->part_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (part->fd_ < 0) return IoError("open", part->part_path_);
   if (::flock(part->fd_, LOCK_EX | LOCK_NB) != 0) {
     return Status(StatusCode::kIo,

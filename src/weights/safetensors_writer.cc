@@ -26,11 +26,11 @@ Status ErrnoStatus(int error, const std::string& path, const char* what) {
 std::string PartPath(const std::string& path) { return path + ".part"; }
 
 // Opens PATH.part and locks it. A rest of a killed writer is taken over; a file that another writer has just renamed is
-// not.
+// not, nor is a link followed: what it names would be emptied.
 Result<int> OpenPart(const std::string& path) {
   const std::string part = PartPath(path);
   for (int attempt = 0; attempt < 8; ++attempt) {
-    const int fd = open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    const int fd = open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return ErrnoStatus(errno, part, "create");
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
       close(fd);

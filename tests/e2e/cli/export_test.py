@@ -138,6 +138,17 @@ class ExportTest(unittest.TestCase):
                 self.assertEqual(process.stderr.count(b"\n"), 1, process.stderr)
                 self.assertEqual(list(self.folder.iterdir()), [])
 
+    def test_clips_and_what_a_link_names_are_not_overwritten(self):
+        clips_, link = self.folder / "clips", self.folder / "a.part"
+        clips_.mkdir()
+        (clips_ / "clips.json").write_text("[]")
+        precious = self.folder / "precious"
+        precious.write_text("x")
+        link.symlink_to(precious)
+        self.check(self.export("-o", str(clips_ / "clips.json"), "--qlinear", "4w", "--eval", str(clips_)), USAGE)
+        self.check(self.export("-o", str(self.folder / "a"), "--qlinear", "4w"), SOME_FAILED)
+        self.assertEqual((precious.read_text(), (clips_ / "clips.json").read_text()), ("x", "[]"))
+
     def test_a_symbolic_link_is_replaced_and_its_target_stays(self):
         target, link = self.folder / "target", self.folder / "link"
         target.write_bytes(b"x")
