@@ -14,7 +14,7 @@ using namespace voxrt::server;  // NOLINT(google-build-using-namespace): one sma
 
 void CheckFrames(const Outbox& out) {
   for (const Frame& frame : out.frames) {
-    const std::optional<Json> message = ParseJson(Serialize(frame));
+    const std::optional<Json> message = ParseJson(Serialize(frame), 64, 4096);  // a session echoes what it was sent
     VOXRT_CHECK(message.has_value());
     VOXRT_CHECK(StringMember(*message, "type").has_value());
   }
@@ -81,8 +81,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CheckFrames(out);
     Obey(out, &ended, &protocol);
   }
+  Outbox end;
+  protocol.EndAudio("over", &end);
+  CheckFrames(end);
+  Obey(end, &ended, &protocol);
   Outbox fault;
-  protocol.OnFault(static_cast<Fault>(data[0] % 6), "why", &fault);
+  protocol.OnFault(static_cast<Fault>(data[0] % 7), "why", &fault);
   CheckFrames(fault);
   VOXRT_CHECK(fault.close.has_value());
   return 0;

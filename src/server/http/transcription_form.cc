@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "server/http/credentials.h"
+#include "server/protocol/json.h"
 
 namespace voxrt::server {
 namespace {
@@ -31,7 +32,7 @@ std::optional<ResponseFormat> ParseFormat(const std::string& text) {
   return std::nullopt;
 }
 
-std::string Quoted(const std::string& text) { return "'" + text.substr(0, 80) + "'"; }
+std::string Quoted(const std::string& text) { return "'" + Excerpt(text, 80) + "'"; }
 
 }  // namespace
 
@@ -182,7 +183,7 @@ std::variant<TranscriptionRequest, HttpError> TranscriptionForm::Check(const Ses
   const std::string* model = Find("model");
   request.model = model == nullptr || model->empty() ? config.default_model() : *model;
   if (!config.Serves(request.model))
-    return HttpError{404, "The model `" + request.model + "` does not exist.", "model", "model_not_found"};
+    return HttpError{404, "The model `" + Excerpt(request.model) + "` does not exist.", "model", "model_not_found"};
   if (const std::string* language = Find("language")) request.language = *language;
   return request;
 }

@@ -29,7 +29,7 @@ class MistralHandler : public DialectHandler {
     if (type == "input_audio.append") return OnAppend(event, out);
     if (type == "input_audio.flush") return OnFlush(out);
     if (type == "input_audio.end") return OnEnd(out);
-    OnError({Kind::kUnknownType, "Unknown event type: " + type, "type"}, out);
+    OnError({Kind::kUnknownType, "Unknown event type: " + Excerpt(type), "type"}, out);
   }
 
   void OnAudio(std::string_view bytes, Outbox* out) override {
@@ -92,14 +92,14 @@ class MistralHandler : public DialectHandler {
         return ProtocolError{
             Kind::kInvalidValue,
             "audio_format.encoding must be pcm_s16le, pcm_s32le, pcm_f16le, pcm_f32le, pcm_mulaw or pcm_alaw; found " +
-                (name ? "'" + *name + "'" : std::string("no string")),
+                (name ? "'" + Excerpt(*name) + "'" : std::string("no string")),
             "session.audio_format.encoding"};
       }
       const Json* rate = Member(*format, "sample_rate");
       if (rate == nullptr || !rate->is_number_integer() || !SupportedRate(rate->get<int64_t>())) {
         return ProtocolError{Kind::kInvalidValue,
                              "audio_format.sample_rate must be 8000, 16000, 22050, 24000, 44100 or 48000; found " +
-                                 (rate == nullptr ? std::string("nothing") : Dump(*rate)),
+                                 (rate == nullptr ? std::string("nothing") : Excerpt(Dump(*rate))),
                              "session.audio_format.sample_rate"};
       }
       options->format = {*encoding, rate->get<int>()};
@@ -107,9 +107,10 @@ class MistralHandler : public DialectHandler {
     const Json* delay = Member(session, "target_streaming_delay_ms");
     if (delay != nullptr && !delay->is_null()) {
       if (!delay->is_number_integer() || !ValidDelayMs(delay->get<int64_t>())) {
-        return ProtocolError{Kind::kInvalidValue,
-                             "target_streaming_delay_ms must be " + std::string(kDelayRule) + "; found " + Dump(*delay),
-                             "session.target_streaming_delay_ms"};
+        return ProtocolError{
+            Kind::kInvalidValue,
+            "target_streaming_delay_ms must be " + std::string(kDelayRule) + "; found " + Excerpt(Dump(*delay)),
+            "session.target_streaming_delay_ms"};
       }
       options->delay_ms = delay->get<int>();
     }

@@ -41,9 +41,9 @@ class OpenAiHandler : public DialectHandler {
     } else if (type == "input_audio_buffer.clear") {
       OnClear(out);
     } else if (IsConversationEvent(type)) {
-      OnError({Kind::kUnsupported, "'" + type + "' is not supported in a transcription session", "type"}, out);
+      OnError({Kind::kUnsupported, "'" + Excerpt(type) + "' is not supported in a transcription session", "type"}, out);
     } else {
-      OnError({Kind::kUnknownType, "Invalid value: '" + type + "'. Unknown event type.", "type"}, out);
+      OnError({Kind::kUnknownType, "Invalid value: '" + Excerpt(type) + "'. Unknown event type.", "type"}, out);
     }
     client_event_id_.reset();
   }

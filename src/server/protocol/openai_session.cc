@@ -17,7 +17,8 @@ constexpr std::array<DelayRow, 5> kDelays = {
 
 Error Invalid(const std::string& param, const std::string& wanted, const Json& found) {
   return ProtocolError{Kind::kInvalidValue,
-                       "Invalid value for '" + param + "': expected " + wanted + ", found " + Dump(found), param};
+                       "Invalid value for '" + param + "': expected " + wanted + ", found " + Excerpt(Dump(found)),
+                       param};
 }
 
 Error ParseTargetDelay(const Json& delay, const std::string& param, OpenAiSession* settings) {
@@ -57,8 +58,8 @@ Error ParseTranscription(const Json& value, const std::string& path, const Sessi
   if (model != nullptr && !model->is_null()) {
     if (!model->is_string()) return Invalid(path + ".model", "a string", *model);
     if (!config.Serves(model->get<std::string>())) {
-      return ProtocolError{Kind::kModelNotFound, "The model `" + model->get<std::string>() + "` does not exist.",
-                           path + ".model"};
+      return ProtocolError{Kind::kModelNotFound,
+                           "The model `" + Excerpt(model->get<std::string>()) + "` does not exist.", path + ".model"};
     }
     settings->model = model->get<std::string>();
   }

@@ -51,8 +51,8 @@ RealtimeProtocol::RealtimeProtocol(SessionConfig config, RealtimeHints hints)
 void RealtimeProtocol::Open(Outbox* out) {
   if (hints_.mistral_path) {
     if (!hints_.model.empty() && !config_.Serves(hints_.model)) {
-      return handler_->OnError({Kind::kModelNotFound, "The model `" + hints_.model + "` does not exist.", "model"},
-                               out);
+      return handler_->OnError(
+          {Kind::kModelNotFound, "The model `" + Excerpt(hints_.model) + "` does not exist.", "model"}, out);
     }
     Bind(std::move(handler_), out);
   }

@@ -109,6 +109,32 @@ TEST(Realtime, DeepNestingIsInvalidJson) {
       << "brackets in a string are no depth";
 }
 
+TEST(Realtime, AHostileNumberOfMembersIsInvalidJson) {
+  std::string many = R"({"type":"session.update","model":"demo")";
+  for (int i = 0; i < 1000000; ++i) many += ",\"" + std::to_string(i) + "\":0";
+  EXPECT_EQ(Messages(Client().Text(many + "}"))[0]["code"], "invalid_json");
+  Json few = {{"type", "session.update"}, {"model", "demo"}, {"note", std::string(10000, ':')}};
+  for (int i = 0; i < 500; ++i) few[std::to_string(i)] = 0;
+  EXPECT_THAT(Client().Send(few).frames, IsEmpty());
+}
+
+TEST(Realtime, WhatIsQuotedInAMessageIsShortAndValid) {
+  const std::string long_type(1 << 20, 'x');
+  for (const bool openai : {false, true}) {
+    RealtimeHints hints;
+    hints.intent = openai;
+    const Outbox out = Client(hints).Send({{"type", long_type}});
+    EXPECT_LT(Serialize(out.frames[0]).size(), 600U);
+  }
+  EXPECT_EQ(Excerpt("abc"), "abc");
+  EXPECT_EQ(Excerpt("a\xFF"
+                    "b"),
+            "a?b");
+  EXPECT_EQ(Excerpt("\xC3\xA4\xC3\xA4\xC3\xA4", 5), "\xC3\xA4...");
+  EXPECT_EQ(Excerpt(std::string(200, 'y')).size(), 200U);
+  EXPECT_EQ(Excerpt(std::string(201, 'y')), std::string(197, 'y') + "...");
+}
+
 TEST(Realtime, DeltasAreEscapedWhenSerialized) {
   Frame frame{.text = R"({"d":")", .delta = "a\"b\n\xC3\xA9", .suffix = R"("})", .merge_key = "k"};
   EXPECT_EQ(Json::parse(Serialize(frame))["d"], "a\"b\n\xC3\xA9");

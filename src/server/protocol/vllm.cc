@@ -23,7 +23,7 @@ class VllmHandler : public DialectHandler {
     if (type == "session.update") return OnUpdate(event, out);
     if (type == "input_audio_buffer.append") return OnAppend(event, out);
     if (type == "input_audio_buffer.commit") return OnCommit(event, out);
-    OnError({Kind::kUnknownType, "Unknown event type: " + type, {}}, out);
+    OnError({Kind::kUnknownType, "Unknown event type: " + Excerpt(type), {}}, out);
   }
 
   void OnAudio(std::string_view bytes, Outbox* out) override {
@@ -101,7 +101,7 @@ class VllmHandler : public DialectHandler {
     const std::optional<std::string> model = StringMember(event, "model");
     if (!model) return OnError({Kind::kInvalidEvent, "Missing required field: model", {}}, out);
     if (!config_.Serves(*model)) {
-      return OnError({Kind::kModelNotFound, "The model `" + *model + "` does not exist.", {}}, out);
+      return OnError({Kind::kModelNotFound, "The model `" + Excerpt(*model) + "` does not exist.", {}}, out);
     }
     const Json* delay = Member(event, "target_streaming_delay_ms");
     if (delay != nullptr && !delay->is_null()) {
