@@ -198,9 +198,9 @@ Status ChooseSessions(engine::Engine& engine, std::optional<int> wanted, server:
                          server::MeasureCapacity(engine, server::AvailableMemoryBytes(), kCalibrationSeconds));
   options->max_sessions = capacity.sessions;
   Log(LogLevel::kInfo,
-      "server.capacity sessions={} by_time={} by_memory={} by_slots={} step_1_ms={:.2f} step_{}_ms={:.2f}",
+      "server.capacity sessions={} by_time={} by_memory={} by_slots={} step_1_ms={:.2f} step_{}_ms={:.2f} rounds={}",
       capacity.sessions, capacity.by_time, capacity.by_memory, capacity.by_slots, capacity.step_one_s * 1e3,
-      capacity.probe, capacity.step_many_s * 1e3);
+      capacity.probe, capacity.step_many_s * 1e3, capacity.rounds);
   if (capacity.step_one_s > 0.08) {
     Log(LogLevel::kWarning,
         "server.too_slow step_ms={:.0f}: one session takes more than its 80 ms a step here; live text will lag",
@@ -218,6 +218,7 @@ int Serve(ServeOptions options) {
   };
   if (const Status status = ApplyOptions(&options); !status.ok()) return usage(status);
   const Result<std::optional<int>> wanted = ParseMaxSessions(options.max_sessions);
+  options->admit_by_load = true;
   if (!wanted.ok()) return usage(wanted.status());
   if (const Status status = server::Server::CheckAddresses(options.server); !status.ok()) return usage(status);
   // Spare slots: a session that just ended gives its slot back within a step, the next one must not wait for it.

@@ -21,7 +21,8 @@ struct ServerOptions {
   int io_threads = 2;
 
   // How much at once.
-  int max_sessions = 64;  // live sessions and uploads being transcribed
+  int max_sessions = 64;       // live sessions and uploads being transcribed
+  bool admit_by_load = false;  // max_sessions is an estimate: nobody new while the engine is behind
   int max_connections = 1024;
   int max_connections_per_address = 0;  // 0 = no limit
   int upload_threads = 2;               // uploads transcribed at the same time

@@ -6,6 +6,9 @@
 #include <array>
 #include <chrono>
 
+#include "base/log.h"
+#include "server/http/http_error.h"
+
 namespace voxrt::server {
 namespace {
 
@@ -19,7 +22,7 @@ ServerState::ServerState(ServerOptions given, std::shared_ptr<engine::Engine> sh
     : options(std::move(given)),
       engine(std::move(shared_engine)),
       keys(options.api_keys),
-      admission(std::make_shared<Admission>(options.max_sessions)),
+      admission(std::make_shared<Admission>(options.max_sessions, options.admit_by_load)),
       backlog_budget(std::make_shared<BacklogBudget>()),
       created_unix_s(UnixSeconds()),
       metrics(options.model_names.front()) {
@@ -81,6 +84,14 @@ void ServerState::ReportMax(std::atomic<int64_t>* cell, double seconds) {
 void ServerState::RollReports() {
   max_lag_shown_ms_ = max_lag_ms_.exchange(0);
   stalled_shown_ms_ = stalled_ms_.exchange(0);
+  const double paced_lag_s = static_cast<double>(paced_lag_ms_.exchange(0)) / 1000.0;
+  if (!admission->Observe(paced_lag_s)) return;
+  if (admission->limited()) {
+    Log(LogLevel::kWarning, "server.behind lag_s={:.2f} sessions={}: nobody new until it has caught up", paced_lag_s,
+        admission->taken());
+  } else {
+    Log(LogLevel::kInfo, "server.caught_up sessions={}", admission->taken());
+  }
 }
 
 std::string ServerState::HealthProblem() const {
@@ -96,7 +107,7 @@ std::string ServerState::ReadyProblem() const {
   if (draining) return "draining";
   const std::string health = HealthProblem();
   if (!health.empty()) return health;
-  if (options.ready_red_when_full && admission->taken() >= admission->places()) return "full";
+  if (options.ready_red_when_full && admission->full()) return "full";
   return {};
 }
 
@@ -104,7 +115,7 @@ MetricsSnapshot ServerState::Snapshot() const {
   return {.engine = engine->stats(),
           .info = engine->info(),
           .sessions = admission->taken(),
-          .places = admission->places(),
+          .places = admission->limit(),
           .uploads_waiting = uploads_waiting,
           .connections = connections,
           .backlog_bytes = backlog_budget->used,

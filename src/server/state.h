@@ -54,9 +54,12 @@ class ServerState {
   int registered() const;
 
   // Sessions report once a second how far they are behind and whether the engine moves.
-  void ReportLag(double seconds) { ReportMax(&max_lag_ms_, seconds); }
+  void ReportLag(double seconds, bool paced) {
+    ReportMax(&max_lag_ms_, seconds);
+    if (paced) ReportMax(&paced_lag_ms_, seconds);
+  }
   void ReportStalled(double seconds) { ReportMax(&stalled_ms_, seconds); }
-  // Once a second: what was reported since.
+  // Once a second: what was reported since; decides whether more sessions are taken on.
   void RollReports();
   double max_lag_s() const { return max_lag_shown_ms_ / 1000.0; }
 
@@ -71,7 +74,7 @@ class ServerState {
 
   mutable std::mutex mutex_;
   std::set<Drainable*> registered_;
-  std::atomic<int64_t> max_lag_ms_{0}, stalled_ms_{0};
+  std::atomic<int64_t> max_lag_ms_{0}, paced_lag_ms_{0}, stalled_ms_{0};
   std::atomic<int64_t> max_lag_shown_ms_{0}, stalled_shown_ms_{0};
 };
 

@@ -202,7 +202,7 @@ void HttpConnection::RouteOperations(const Uri& uri) {
   const std::string problem = state_->ReadyProblem();
   if (!problem.empty()) return Refuse({503, "Not ready: " + problem, {}, "not_ready"}, {{"Retry-After", "1"}});
   const Json body = {
-      {"status", "ready"}, {"sessions", state_->admission->taken()}, {"places", state_->admission->places()}};
+      {"status", "ready"}, {"sessions", state_->admission->taken()}, {"places", state_->admission->limit()}};
   Answer(200, "application/json", Dump(body));
 }
 
@@ -244,8 +244,7 @@ void HttpConnection::RouteRealtime(const Uri& uri) {
   if (state_->draining) return RefuseBusy("draining", "The server is going away", 1);
   if (const std::string problem = state_->HealthProblem(); !problem.empty()) return RefuseBusy("unhealthy", problem, 5);
   std::optional<Admission::Lease> lease = state_->admission->TryEnter();
-  if (!lease)
-    return RefuseBusy("full", "All " + std::to_string(state_->admission->places()) + " session places are taken", 1);
+  if (!lease) return RefuseFull();
   http::request<http::empty_body> upgrade;
   upgrade.base() = request.base();
   deadline_.cancel();
@@ -294,6 +293,12 @@ void HttpConnection::RefuseBusy(const char* reason, std::string message, int ret
   if (Field("User-Agent").starts_with("OpenAI/JS 4.")) headers.emplace_back("x-should-retry", "false");
   Refuse({503, std::move(message), {}, reason}, std::move(headers));
 }
+void HttpConnection::RefuseFull() {
+  if (state_->admission->limited())
+    return RefuseBusy("behind", "The server is busy: its sessions are behind their audio; try again soon", 2);
+  RefuseBusy("full", "All " + std::to_string(state_->admission->places()) + " session places are taken", 1);
+}
+
 
 void HttpConnection::Send(std::string bytes) {
   if (closed_) return;

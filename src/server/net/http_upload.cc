@@ -36,9 +36,7 @@ void HttpConnection::StartUpload() {
   }
   if (state_->draining) return RefuseBusy("draining", "The server is going away", 1);
   if (const std::string problem = state_->HealthProblem(); !problem.empty()) return RefuseBusy("unhealthy", problem, 5);
-  if (state_->admission->taken() >= state_->admission->places()) {
-    return RefuseBusy("full", "All " + std::to_string(state_->admission->places()) + " session places are taken", 1);
-  }
+  if (state_->admission->full()) return RefuseFull();
   upload_ = std::make_unique<Upload>(state_->options.temp_dir, *boundary, transport_.get_executor());
   state_->Register(this);
   if (EqualsIgnoreCase(Field("Expect"), "100-continue")) Send("HTTP/1.1 100 Continue\r\n\r\n");
@@ -134,8 +132,7 @@ void HttpConnection::StartJob() {
   --state_->uploads_waiting;
   upload_->counted_waiting = false;
   state_->metrics.OnUpload(upload_->lease.has_value(), waited_s);
-  if (!upload_->lease)
-    return RefuseBusy("full", "All " + std::to_string(state_->admission->places()) + " session places are taken", 1);
+  if (!upload_->lease) return RefuseFull();
   state_->metrics.OnSessionAdmitted("http");
   upload_->waiting_since = Clock::now();
   std::weak_ptr<HttpConnection> weak = weak_from_this();

@@ -394,7 +394,7 @@ void RealtimeConnection::CheckOutput(Clock::time_point now) {
 void RealtimeConnection::CheckLag(Clock::time_point now) {
   if (close_wanted_ || driver_ == nullptr) return;
   const double lag = driver_->LagSeconds(now);
-  state_->ReportLag(lag);
+  state_->ReportLag(lag, driver_->paced(now));
   if (lag > 0.0) state_->ReportStalled(std::min(lag, Since(std::max(driver_->last_progress(), opened_), now)));
   if (!driver_->paced(now)) {
     lagging_since_.reset();

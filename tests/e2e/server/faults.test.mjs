@@ -278,6 +278,27 @@ describe('engine', () => {
     assert.equal((await vllmRun(ws + '/v1/realtime', audio)).text, await expectedText(server, audio));
     await server.stop();
   });
+  test('behind its sessions, a server with a measured capacity takes on nobody; caught up, it does', async () => {
+    const server = await startFake({ 'max-lag': 0, 'max-sessions': 32, 'admit-by-load': 1 }), ws = `ws://127.0.0.1:${server.port}/v1/realtime`;
+    const client = await Client.open(ws);
+    client.send({ type: 'session.update', model: 'demo' });
+    client.send({ type: 'input_audio_buffer.commit' });
+    await server.command('stall');
+    const pace = setInterval(() => client.send(append(noise(1600))), 100);
+    const refused = async () => { try { await (await Client.open(ws)).close(); return undefined; } catch (error) { return error.response; } };
+    await until(async () => (await refused()) !== undefined, 'behind');
+    const answer = await refused();
+    assert.equal(answer.statusCode, 503);
+    assert.equal(answer.headers['retry-after'], '2');
+    const file = await upload(server.base, {}, wav(audio));
+    assert.equal(JSON.parse(file.text).error.code, 'behind');
+    await server.command('resume');
+    await until(async () => (await refused()) === undefined, 'welcome again');
+    await until(async () => await metric(server.base, 'voxrt_session_places_free') === 31, 'all places');
+    clearInterval(pace);
+    await client.close();
+    await server.stop();
+  });
   test('one failing session ends with 1011 in its dialect, its neighbours go on', async () => {
     const server = await startFake({}), ws = `ws://127.0.0.1:${server.port}`;
     const neighbour = await Client.open(ws + '/v1/realtime');

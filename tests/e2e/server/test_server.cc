@@ -43,6 +43,8 @@ void Set(ServerOptions* options, const std::string& name, const std::string& val
     *count->second = std::stoll(value);
   } else if (name == "max-sessions") {
     options->max_sessions = std::stoi(value);
+  } else if (name == "admit-by-load") {
+    options->admit_by_load = value == "1";
   } else if (name == "max-connections") {
     options->max_connections = std::stoi(value);
   } else if (name == "max-connections-per-address") {
