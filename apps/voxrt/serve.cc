@@ -15,6 +15,7 @@
 #include "server/http/credentials.h"
 #include "server/protocol/events.h"
 #include "server/server.h"
+#include "server/upload_file.h"
 
 namespace voxrt::app {
 namespace {
@@ -36,6 +37,22 @@ struct ServeOptions {
   bool no_page = false;
   ScreenFlags screen;
 };
+
+constexpr double kLongestSeconds = 366.0 * 24 * 3600;
+constexpr double kMostMegabytes = 1e9;  // cast to bytes later
+
+// A number from `low` to `high`; not-a-number is none.
+CLI::Validator Within(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        return !text.empty() && *end == '\0' && value >= low && value <= high
+                   ? std::string()
+                   : fmt::format("found {}, expected a number from {:g} to {:.0f}", text, low, high);
+      },
+      "");
+}
 
 int64_t Megabytes(double value) { return static_cast<int64_t>(value * 1048576.0); }
 
@@ -72,6 +89,7 @@ void AddLimitOptions(CLI::App& command, ServeOptions* o) {
       ->capture_default_str();
   command
       .add_option("--max-connections-per-address", s.max_connections_per_address, "Of one client address; 0 = no limit")
+      ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   command.add_option("--upload-threads", s.upload_threads, "Uploads transcribed at the same time")
       ->check(CLI::Range(1, 256))
@@ -80,47 +98,50 @@ void AddLimitOptions(CLI::App& command, ServeOptions* o) {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   command.add_option("--max-upload-mb", o->max_upload_mb, "Largest upload")
-      ->check(CLI::PositiveNumber)
+      ->check(Within(0.001, kMostMegabytes))
       ->capture_default_str();
   command
       .add_option("--session-memory-mb", o->session_memory_mb,
                   "Waiting audio of a session kept in memory, the rest goes to --temp-dir")
-      ->check(CLI::NonNegativeNumber)
+      ->check(Within(0.0, kMostMegabytes))
       ->capture_default_str();
   command
       .add_option("--max-session-backlog-mb", o->max_session_backlog_mb,
                   "Waiting audio of a session before reading stops")
-      ->check(CLI::PositiveNumber)
+      ->check(Within(0.001, kMostMegabytes))
       ->capture_default_str();
   command.add_option("--max-total-backlog-mb", o->max_total_backlog_mb, "Waiting audio of all sessions")
-      ->check(CLI::PositiveNumber)
+      ->check(Within(0.001, kMostMegabytes))
       ->capture_default_str();
   command.add_option("--temp-dir", s.temp_dir, "For uploads and waiting audio (unlinked files)")
       ->check(CLI::ExistingDirectory)
       ->capture_default_str();
   command.add_option("--max-message-bytes", s.max_message_bytes, "Largest WebSocket message")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1024}, int64_t{1} << 40))
       ->capture_default_str();
   command.add_option("--max-outbound-bytes", s.max_outbound_bytes, "Text a slow reader may have waiting")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1024}, int64_t{1} << 40))
       ->capture_default_str();
 }
 
 void AddTimeOptions(CLI::App& command, ServeOptions* o) {
   server::ServerOptions& s = o->server;
   const auto seconds = [&command](const char* name, double* value, const char* help) {
-    command.add_option(name, *value, help)->check(CLI::NonNegativeNumber)->capture_default_str();
+    command.add_option(name, *value, help)->check(Within(0.0, kLongestSeconds))->capture_default_str();
+  };
+  const auto positive = [&command](const char* name, double* value, const char* help) {
+    command.add_option(name, *value, help)->check(Within(0.1, kLongestSeconds))->capture_default_str();
   };
   seconds("--idle-timeout", &s.idle_timeout_s, "Seconds without a message from a realtime client; 0 = off");
   seconds("--max-session-seconds", &s.max_session_s, "Longest realtime session; 0 = no limit");
   seconds("--max-lag", &s.max_lag_s, "Seconds of lag, for as long again, that end a paced session; 0 = off");
-  seconds("--slow-reader-timeout", &s.slow_reader_s, "Seconds with too much unread text");
-  seconds("--push-back-timeout", &s.push_back_s, "Seconds during which no more audio can be taken");
-  seconds("--peer-timeout", &s.peer_timeout_s, "Seconds without any byte; pinged at half of it");
-  seconds("--handshake-timeout", &s.handshake_timeout_s, "Seconds for TLS, request header and WebSocket close");
-  seconds("--keep-alive", &s.keep_alive_s, "Seconds between two requests of a connection");
+  positive("--slow-reader-timeout", &s.slow_reader_s, "Seconds with too much unread text");
+  positive("--push-back-timeout", &s.push_back_s, "Seconds during which no more audio can be taken");
+  positive("--peer-timeout", &s.peer_timeout_s, "Seconds without any byte; pinged at half of it");
+  positive("--handshake-timeout", &s.handshake_timeout_s, "Seconds for TLS, request header and WebSocket close");
+  positive("--keep-alive", &s.keep_alive_s, "Seconds between two requests of a connection");
   seconds("--drain-timeout", &s.drain_timeout_s, "Seconds that running utterances may take after SIGTERM");
-  seconds("--stall-timeout", &s.stall_s, "Seconds without progress that turn /health red");
+  positive("--stall-timeout", &s.stall_s, "Seconds without progress that turn /health red");
   command.add_option("--delay-ms", o->delay_ms,
                      "Default delay of the text: a multiple of 80 from 80 to 2400; default: the model's own");
   command.add_flag("--vllm-empty-deltas", s.vllm_empty_deltas, "vLLM dialect: one delta per step, also empty ones");
@@ -197,6 +218,7 @@ Status ChooseSessions(engine::Engine& engine, std::optional<int> wanted, server:
   VOXRT_ASSIGN_OR_RETURN(const server::Capacity capacity,
                          server::MeasureCapacity(engine, server::AvailableMemoryBytes(), kCalibrationSeconds));
   options->max_sessions = capacity.sessions;
+  options->admit_by_load = true;
   Log(LogLevel::kInfo,
       "server.capacity sessions={} by_time={} by_memory={} by_slots={} step_1_ms={:.2f} step_{}_ms={:.2f} rounds={}",
       capacity.sessions, capacity.by_time, capacity.by_memory, capacity.by_slots, capacity.step_one_s * 1e3,
@@ -218,8 +240,8 @@ int Serve(ServeOptions options) {
   };
   if (const Status status = ApplyOptions(&options); !status.ok()) return usage(status);
   const Result<std::optional<int>> wanted = ParseMaxSessions(options.max_sessions);
-  options->admit_by_load = true;
   if (!wanted.ok()) return usage(wanted.status());
+  if (const Status status = server::CheckTempDir(options.server.temp_dir); !status.ok()) return usage(status);
   if (const Status status = server::Server::CheckAddresses(options.server); !status.ok()) return usage(status);
   // Spare slots: a session that just ended gives its slot back within a step, the next one must not wait for it.
   const int most = options.model.backend == "cuda" ? kMostSessionsGpu : kMostSessionsCpu;

@@ -199,7 +199,6 @@ class StreamRun {
   }
 
   void HandleToken(const engine::Event& event) {
-    ++result_.summary.tokens;
     position_ms_ = event.end_ms;
     Write([&](Sink& sink) { return sink.Token(event); });
     builder_.Add(event.text, event.word_mark, event.end_ms);
@@ -243,6 +242,7 @@ class StreamRun {
     summary.delay_ms = options_.session.delay_ms != 0 ? options_.session.delay_ms : engine_.info().default_delay_ms;
     summary.audio_ms = samples_ * 1000 / kSampleRate;
     summary.prompt_tokens = stats.prompt_tokens;
+    summary.tokens = stats.tokens;  // a server tells its count, and sends no tokens without text
     summary.wall_seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     if (!result_.status.ok()) return Failed(result_.status, result_.exit_code);
     builder_.Finish(summary.audio_ms);

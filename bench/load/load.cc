@@ -2,7 +2,8 @@
 // them: 80 ms of sound every 80 ms. Reports how far the text trails, late ticks, CPU time and memory of the server, and
 // whether every stream's text is what `voxrt transcribe` makes of the same sound.
 //
-//   load --spawn --streams 64 --seconds 100           starts the voxrt beside it; flags for the server follow after --
+//   load --spawn --streams 64 --seconds 100           starts the voxrt beside it, with --max-sessions 64; more
+//                                                     flags for it follow after --
 //   load --spawn --streams 8 --minutes 60             soak: memory slope, CPU time per second of audio over time
 //   load --server 127.0.0.1:8000 --streams 8          a server that runs already (its --max-sessions must allow it)
 //
@@ -51,6 +52,7 @@ struct Server {
   int port = 0;
   pid_t pid = 0;  // 0: unknown, its own figures are taken
   std::unique_ptr<ServerProcess> process;
+  std::string command;  // of process
 };
 
 Result<Server> FindServer(const Options& options) {
@@ -65,6 +67,9 @@ Result<Server> FindServer(const Options& options) {
   }
   std::vector<std::string> arguments = {"serve", "--port", "0", "--max-sessions", std::to_string(options.streams)};
   arguments.insert(arguments.end(), options.serve_arguments.begin(), options.serve_arguments.end());
+  server.command = "voxrt";
+  for (const std::string& argument : arguments) server.command += " " + argument;
+  fmt::print(stderr, "load: starting {}\n", server.command);
   VOXRT_ASSIGN_OR_RETURN(server.process, ServerProcess::Start(options.voxrt, arguments, options.server_log));
   server.port = server.process->port();
   server.pid = server.process->pid();
@@ -299,6 +304,7 @@ Result<Json> Measure(const Options& options) {
                                   {"lag", LagReport(streams)},
                                   {"server", ServerReport(samples, std::min(300.0, seconds / 2.0))},
                                   {"minutes", MinuteReport(streams, samples)}});
+  if (server.process != nullptr) result["server_command"] = server.command;
   if (server.process != nullptr) result["server_exit_code"] = server.process->Stop();
   if (!options.no_text_check) {
     VOXRT_ASSIGN_OR_RETURN(result["text"], CheckTexts(options, streams, tracks, chunks));
@@ -311,7 +317,9 @@ int Main(int argc, char** argv) {
   options.voxrt = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "voxrt").string();
   options.server_log = (std::filesystem::temp_directory_path() / fmt::format("voxrt-load-{}.log", getpid())).string();
   CLI::App app("Paced live streams against voxrt serve");
-  app.add_flag("--spawn", options.spawn, "Start the voxrt beside this program; what follows -- are flags of its serve");
+  app.add_flag("--spawn", options.spawn,
+               "Start the voxrt beside this program with --max-sessions as many as --streams; what follows -- are more "
+               "flags of its serve");
   app.add_option("--server", options.server, "Or one that runs: ADDRESS:PORT");
   app.add_option("--pid", options.pid, "Its process, for /proc; else its own figures are taken");
   app.add_option("--api-key", options.api_key, "Its key");

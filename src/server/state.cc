@@ -96,7 +96,7 @@ void ServerState::RollReports() {
 
 std::string ServerState::HealthProblem() const {
   const Status health = engine->health();
-  if (!health.ok()) return health.message();
+  if (!health.ok()) return WithoutFlags(health.message());
   if (stalled_shown_ms_ > static_cast<int64_t>(options.stall_s * 1000.0)) {
     return fmt::format("the engine has made no progress for {} s", stalled_shown_ms_ / 1000);
   }

@@ -33,15 +33,16 @@ std::string TranscriptionJob::WithoutPath(std::string message) const {
 }
 
 HttpError TranscriptionJob::ToHttpError(const Status& status) {
+  const std::string message = WithoutFlags(status.message());
   switch (status.code()) {
     case StatusCode::kResourceExhausted:
-      return {503, status.message(), {}, "server_full"};
+      return {503, message, {}, "server_full"};
     case StatusCode::kInvalidAudio:
     case StatusCode::kInvalidArgument:
     case StatusCode::kNotFound:
-      return BadRequest("The audio cannot be read: " + status.message(), "file", "invalid_audio");
+      return BadRequest("The audio cannot be read: " + message, "file", "invalid_audio");
     default:
-      return {500, status.message(), {}, "engine_error"};
+      return {500, message, {}, "engine_error"};
   }
 }
 
@@ -88,7 +89,7 @@ Status TranscriptionJob::Transcribe(engine::Session& session, audio::AudioSource
     }
   }
   if (cancelled_) return {};
-  if (total == 0) return {StatusCode::kInvalidAudio, "it holds no samples"};
+  if (total == 0) return {};  // no sound, no text
   VOXRT_RETURN_IF_ERROR(session.Finish());
   while (!finished && !cancelled_) VOXRT_RETURN_IF_ERROR(Drain(session, kPoll, &finished));
   *stats = {.duration_ms = total / 16, .prompt_tokens = session.stats().prompt_tokens, .completion_tokens = tokens_};

@@ -61,4 +61,13 @@ Status UploadFile::MoveToDisk() {
 
 std::string UploadFile::path() const { return "/proc/self/fd/" + std::to_string(fd_); }
 
+Status CheckTempDir(const std::string& directory) {
+  const Result<int> file = OpenUnlinkedFile(directory);
+  if (!file.ok())
+    return {StatusCode::kInvalidArgument,
+            file.status().message() + "; name a folder that can be written with --temp-dir"};
+  close(*file);
+  return {};
+}
+
 }  // namespace voxrt::server

@@ -32,4 +32,7 @@ class UploadFile {
   int64_t bytes_ = 0;
 };
 
+// Whether temporary files can be made in `directory`: to be asked before clients find out.
+Status CheckTempDir(const std::string& directory);
+
 }  // namespace voxrt::server

@@ -36,5 +36,12 @@ TEST(UploadFile, ADiskThatCannotBeWrittenIsAnError) {
   EXPECT_EQ(file.Write(std::string(2 << 20, 'x')).code(), StatusCode::kIo);
 }
 
+TEST(CheckTempDir, AFolderThatTakesNoFilesIsNamed) {
+  EXPECT_TRUE(CheckTempDir(::testing::TempDir()).ok());
+  const Status status = CheckTempDir("/proc");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("/proc"), std::string::npos) << status.message();
+}
+
 }  // namespace
 }  // namespace voxrt::server

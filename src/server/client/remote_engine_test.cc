@@ -67,6 +67,8 @@ class ScriptedServer {
     return std::string(scheme) + "://127.0.0.1:" + std::to_string(port_);
   }
   int connections() const { return connections_; }
+  // Connections that have ended, all they sent included.
+  int ended() const { return ended_; }
   // Everything the clients sent after their requests.
   std::string received() {
     const std::lock_guard lock(mutex_);
@@ -98,6 +100,7 @@ class ScriptedServer {
         received_.append(bytes, static_cast<size_t>(count));
         lock.unlock();
       }
+      ++ended_;
     }
   }
 
@@ -105,7 +108,7 @@ class ScriptedServer {
   std::string answer_, received_;
   bool hang_up_;
   int listener_ = -1, port_ = 0;
-  std::atomic<int> connections_{0};
+  std::atomic<int> connections_{0}, ended_{0};
   std::thread thread_;
 };
 
@@ -139,6 +142,7 @@ std::vector<Event> EventsOf(const std::string& frames, bool hang_up = false, std
     EXPECT_FALSE((*session)->Wait(&events, std::chrono::milliseconds(0))) << "an event after the last one";
   }
   EXPECT_EQ(server.connections(), 2) << "one to ask, one for the session, none to come back";
+  while (server.ended() < 2) std::this_thread::yield();
   if (received != nullptr) *received = server.received();
   return all;
 }

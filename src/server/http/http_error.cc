@@ -1,5 +1,7 @@
 #include "server/http/http_error.h"
 
+#include <algorithm>
+
 #include "server/protocol/json.h"
 
 namespace voxrt::server {
@@ -15,6 +17,18 @@ std::string HttpError::ErrorObject() const {
                {"type", type()},
                {"param", param.empty() ? Json(nullptr) : Json(param)},
                {"code", code.empty() ? Json(nullptr) : Json(code)}});
+}
+
+std::string WithoutFlags(const std::string& message) {
+  std::string kept;
+  for (size_t begin = 0; begin <= message.size();) {
+    const size_t end = std::min(message.find("; ", begin), message.size());
+    const std::string clause = message.substr(begin, end - begin);
+    if (clause.find(" --") == std::string::npos && !clause.starts_with("--"))
+      kept += (kept.empty() ? "" : "; ") + clause;
+    begin = end + 2;
+  }
+  return kept;
 }
 
 }  // namespace voxrt::server

@@ -18,6 +18,9 @@ struct HttpError {
   std::string Body() const { return "{\"error\":" + ErrorObject() + "}"; }
 };
 
+// `message` for a client of the server: without the clauses (separated by "; ") that advise flags of the command line.
+std::string WithoutFlags(const std::string& message);
+
 inline HttpError BadRequest(std::string message, std::string param, std::string code = {}) {
   return {400, std::move(message), std::move(param), std::move(code)};
 }

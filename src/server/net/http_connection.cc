@@ -223,6 +223,13 @@ void HttpConnection::RouteRealtime(const Uri& uri) {
     return Refuse({426, "This address speaks WebSocket: connect with a WebSocket client", {}, "upgrade_required"},
                   {{"Upgrade", "websocket"}});
   }
+  // Beast would refuse these too, in its own words and after a place was taken.
+  if (Field("Sec-WebSocket-Version") != "13") {
+    return Refuse({426, "This address speaks WebSocket version 13", {}, "upgrade_required"},
+                  {{"Upgrade", "websocket"}, {"Sec-WebSocket-Version", "13"}});
+  }
+  if (Field("Sec-WebSocket-Key").empty() || Field("Sec-WebSocket-Key").size() > 24)
+    return Refuse(BadRequest("Sec-WebSocket-Key must be 16 bytes in base64", "Sec-WebSocket-Key"));
   if (uri.Query("call_id") != nullptr) return Refuse({404, "Calls do not exist here", "call_id", "not_found"});
   const SubprotocolChoice subprotocol = ChooseSubprotocol(Field("Sec-WebSocket-Protocol"));
   if (subprotocol.only_credentials)
@@ -286,6 +293,12 @@ void HttpConnection::Refuse(const HttpError& error, Headers headers) {
   Answer(error.status, "application/json", error.Body(), std::move(headers));
 }
 
+void HttpConnection::RefuseFull() {
+  if (state_->admission->limited())
+    return RefuseBusy("behind", "The server is busy: its sessions are behind their audio; try again soon", 2);
+  RefuseBusy("full", "All " + std::to_string(state_->admission->places()) + " session places are taken", 1);
+}
+
 void HttpConnection::RefuseBusy(const char* reason, std::string message, int retry_after_s) {
   state_->metrics.OnRefused(reason);
   Headers headers = {{"Retry-After", std::to_string(retry_after_s)}};
@@ -293,12 +306,6 @@ void HttpConnection::RefuseBusy(const char* reason, std::string message, int ret
   if (Field("User-Agent").starts_with("OpenAI/JS 4.")) headers.emplace_back("x-should-retry", "false");
   Refuse({503, std::move(message), {}, reason}, std::move(headers));
 }
-void HttpConnection::RefuseFull() {
-  if (state_->admission->limited())
-    return RefuseBusy("behind", "The server is busy: its sessions are behind their audio; try again soon", 2);
-  RefuseBusy("full", "All " + std::to_string(state_->admission->places()) + " session places are taken", 1);
-}
-
 
 void HttpConnection::Send(std::string bytes) {
   if (closed_) return;
@@ -309,7 +316,8 @@ void HttpConnection::Send(std::string bytes) {
     return;
   }
   writing_ = true;
-  if (upload_ == nullptr || answered_) Deadline(state_->options.slow_reader_s);
+  // Until its body is there, an upload has the deadline for itself.
+  if (upload_ == nullptr || answered_ || UploadReceived()) Deadline(state_->options.slow_reader_s);
   asio::async_write(transport_, asio::buffer(out_.front()),
                     [self = shared_from_this()](ErrorCode error, size_t) { self->OnSent(error); });
 }
@@ -317,6 +325,7 @@ void HttpConnection::Send(std::string bytes) {
 void HttpConnection::OnSent(ErrorCode error) {
   writing_ = false;
   if (error) return Close();
+  if (!answered_ && UploadReceived()) deadline_.cancel();
   out_.pop_front();
   Send({});
 }

@@ -83,6 +83,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection>, publ
   void WatchPeer();
   void EndUpload();
   void RefuseForDrain();
+  bool UploadReceived() const;
 
   const std::shared_ptr<ServerState> state_;
   const std::shared_ptr<JobPool> jobs_;

@@ -30,7 +30,7 @@ void HttpConnection::StartUpload() {
                    {}});
   }
   const auto length = parser_->content_length();
-  if (length && static_cast<int64_t>(*length) > limit) {
+  if (length && *length > static_cast<uint64_t>(limit)) {
     return Refuse({413, "The upload is " + std::to_string(*length) + " bytes, the limit is " + std::to_string(limit),
                    "file", "file_too_large"});
   }
@@ -63,6 +63,8 @@ void HttpConnection::OnBody(ErrorCode error, size_t bytes) {
   if (closed_ || answered_ || upload_ == nullptr) return;
   if (error == http::error::bad_chunk || error == http::error::bad_chunk_extension)
     return Refuse(BadRequest("The chunked body is malformed", {}));
+  if (error == http::error::partial_message || error == asio::error::eof)  // it may still read
+    return Refuse(BadRequest("The body ends early, after " + std::to_string(upload_->received_bytes) + " bytes", {}));
   if (error) return Close();  // the client is gone
   upload_->received_bytes += static_cast<int64_t>(bytes);
   const size_t got = chunk_.size() - parser_->get().body().size;
@@ -245,6 +247,8 @@ void HttpConnection::Abort() {
     self->RefuseForDrain();
   });
 }
+
+bool HttpConnection::UploadReceived() const { return upload_ != nullptr && upload_->body_complete; }
 
 void HttpConnection::RefuseForDrain() {
   if (closed_ || answered_) return;

@@ -9,6 +9,7 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 
 #include "base/log.h"
+#include "server/http/http_error.h"
 #include "server/net/websocket_frame.h"
 
 namespace voxrt::server {
@@ -207,7 +208,7 @@ void RealtimeConnection::Pump() {
   Apply(&outbox);
   if (!status.ok()) {
     Log(LogLevel::kError, "session.engine id={} error=\"{}\"", config_.session_id, status.message());
-    return Fail(Fault::kEngine, "The engine failed: " + status.message());
+    return Fail(Fault::kEngine, "The engine failed: " + WithoutFlags(status.message()));
   }
   if (paused_since_) Read();
   if (draining_) CheckDrain();
@@ -225,7 +226,7 @@ void RealtimeConnection::BeginClose(uint16_t code, const std::string& reason) {
   if (close_wanted_) return;
   close_wanted_ = true;
   close_code_ = code;
-  close_reason_ = reason.substr(0, 120);  // a control frame holds 125 bytes
+  close_reason_ = Excerpt(reason, 120);  // a control frame holds 125 bytes
   closing_since_ = Clock::now();
   hold_deltas_ = false;
 }
@@ -444,7 +445,8 @@ void RealtimeConnection::Drain() {
 
 // Running utterances may end; a connection on which nothing runs is closed.
 void RealtimeConnection::CheckDrain() {
-  if (close_wanted_ || phase_ != Phase::kOpen || !protocol_.idle() || (driver_ != nullptr && driver_->owes())) return;
+  if (close_wanted_ || phase_ != Phase::kOpen || !protocol_.idle()) return;
+  if (driver_ != nullptr && (driver_->owes() || driver_->hearing())) return;
   BeginClose(1001, ended_ ? kTimeOver : "The server is going away");
   Write();
 }

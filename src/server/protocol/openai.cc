@@ -21,7 +21,10 @@ class OpenAiHandler : public DialectHandler {
   }
 
   const char* name() const override { return beta_ ? "openai-beta" : "openai"; }
-  bool idle() const override { return !intake_.HasSample(settings_.stream.format) && items_.empty(); }
+  // With voice activity detection silence belongs to no utterance; the driver knows whether speech runs.
+  bool idle() const override {
+    return items_.empty() && (settings_.stream.vad.enabled || !intake_.HasSample(settings_.stream.format));
+  }
 
   void OnBind(Outbox* out) override { Configure(out); }
 

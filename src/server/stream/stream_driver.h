@@ -57,6 +57,8 @@ class StreamDriver {
   int64_t backlog_bytes() const { return backlog_.bytes(); }
   // Answers are owed: utterances whose end was commanded and not reported as done.
   bool owes() const { return ends_commanded_ > ends_done_; }
+  // With voice activity detection: speech runs, or audio waits that may be speech.
+  bool hearing() const { return gate_ && (gate_->speaking() || !marks_.empty() || !pieces_.empty()); }
   // How far the text is behind: age of the audio that the next token needs; 0 when that audio has not come yet.
   double LagSeconds(Clock::time_point now) const;
   // Audio came no faster than 1.2 times real time so far.

@@ -1,7 +1,7 @@
 // SIGTERM: what was begun ends with its text, by its client or, at the limit, by the server; nothing is cut without a word.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { Client, append, expectedText, form, noise, rawSocket, request, sendAudio, sleep, startFake, until, upload, wav } from './harness.mjs';
+import { Client, append, certificate, expectedText, form, noise, rawSocket, request, sendAudio, sleep, startFake, until, upload, wav } from './harness.mjs';
 
 const audio = noise(48000, 11);
 const TIME_OVER = 'The server is going away and the time to finish is over';
@@ -105,6 +105,30 @@ describe('drain', () => {
       assert.match(logged(server, 'server.drained')[0], / complete=false cut=1 /);
     });
   }
+  test('with voice activity detection silence is no running utterance', async () => {
+    const server = await startFake({}), { path, first } = dialects['openai with voice activity detection'];
+    const client = await Client.open(`ws://127.0.0.1:${server.port}${path}`);
+    for (const event of first) client.send(event);
+    sendAudio(client, Buffer.concat([audio, Buffer.alloc(32000)]));
+    await client.next(COMPLETED);
+    client.send(append(Buffer.alloc(32000)));
+    server.child.kill('SIGTERM');
+    assert.deepEqual(await client.closed, { code: 1001, reason: 'The server is going away' });
+    assert.equal((await server.exited).code, 0);
+  });
+  test('over TLS too', async () => {
+    const { cert, key } = certificate();
+    const server = await startFake({ 'drain-timeout': 1, 'tls-cert': cert, 'tls-key': key, log: 'info' });
+    const expected = await expectedText(server, audio);
+    const client = await Client.open(`wss://127.0.0.1:${server.tls_port}/v1/audio/transcriptions/realtime`);
+    sendAudio(client, audio, 4096, 'input_audio.append');
+    await client.next('transcription.text.delta');
+    server.child.kill('SIGTERM');
+    assert.equal(await dialects.mistral.final(client), expected);
+    assert.deepEqual(await client.closed, { code: 1001, reason: TIME_OVER });
+    assert.equal((await server.exited).code, 0);
+    assert.match(logged(server, 'session.close')[0], / code=1001 .* audio_s=3\.00$/);
+  });
   test('audio and commits that come after the limit change nothing', async () => {
     const server = await startFake({ 'drain-timeout': 0.5 });
     const expected = await expectedText(server, audio);

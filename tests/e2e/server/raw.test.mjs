@@ -136,6 +136,9 @@ describe('Mistral', () => {
     const client = await Client.open(ws + '/v1/audio/transcriptions/realtime?model=nope');
     assert.equal((await client.next()).error.code, 404);
     assert.equal((await client.closed).code, 1008);
+    const strange = await Client.open(ws + '/v1/audio/transcriptions/realtime?model=' + '%ff' + '%C3%A4'.repeat(200));
+    assert.equal((await strange.next()).error.code, 404);
+    assert.equal((await strange.closed).code, 1008, 'the reason is valid UTF-8');
   });
 });
 
@@ -212,6 +215,23 @@ describe('HTTP', () => {
     assert.equal((await request(server.base, { path: '/health', headers: { x: 'y'.repeat(20000) } })).status, 431);
     assert.equal((await request(server.base, { path: '/v1/models', headers: { origin: 'http://evil.example' } })).status, 403);
   });
+  test('requests that lie or end early are answered', async () => {
+    const post = (head) => `POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n${head}\r\n\r\n`;
+    const upgrade = (version, key) => `GET /v1/realtime HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: ${version}\r\n${key}\r\n`;
+    const cases = [
+      [post('Content-Length: 18446744073709551615'), /^HTTP\/1\.1 413 /], [post('Content-Length: -1'), /^HTTP\/1\.1 400 /],
+      [post('Content-Length: 5\r\nTransfer-Encoding: chunked') + '0\r\n\r\nGET /health HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 400 (?!.*HTTP\/1\.1 200)/s],
+      [post('Content-Length: 1000') + '--x\r\n', /^HTTP\/1\.1 400 [^]*The body ends early, after 5 bytes/], [post('Transfer-Encoding: chunked') + '5\r\n--x\r\n\r\n', /^HTTP\/1\.1 400 [^]*ends early/],
+      [upgrade(12, 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'), /^HTTP\/1\.1 426 [^]*Sec-WebSocket-Version: 13[^]*"error"/], [upgrade(13, ''), /^HTTP\/1\.1 400 [^]*"param":"Sec-WebSocket-Key"/],
+      ['GET /v1/models/%ff HTTP/1.1\r\nHost: x\r\n\r\n', /^HTTP\/1\.1 404 /],
+    ];
+    for (const [bytes, wanted] of cases) {
+      const socket = await rawSocket(server.port), parts = [];
+      socket.end(bytes);
+      for await (const part of socket) parts.push(part);
+      assert.match(Buffer.concat(parts).toString(), wanted, bytes);
+    }
+  });
   test('every format of an upload', async () => {
     const file = wav(audio);
     const text = expected.trimStart();
@@ -249,6 +269,26 @@ describe('HTTP', () => {
       assert.equal(JSON.parse(answer.text).error.param, file !== null && file.length === 0 ? 'file' : param);
     }
     assert.equal((await upload(server.base, { model: 'nope' }, wav(audio))).status, 404);
+  });
+  test('a WAV without samples is an empty transcript in every format', async () => {
+    const silent = wav(Buffer.alloc(0));
+    const get = async (fields) => { const answer = await upload(server.base, fields, silent); assert.equal(answer.status, 200, answer.text); return answer.text; };
+    const json = JSON.parse(await get({}));
+    assert.deepEqual([json.text, json.usage.seconds, json.usage.completion_tokens], ['', 0, 0]);
+    const verbose = JSON.parse(await get({ response_format: 'verbose_json', 'timestamp_granularities[]': 'word' }));
+    assert.deepEqual([verbose.text, verbose.duration, verbose.segments, verbose.words], ['', 0, [], []]);
+    assert.equal(await get({ response_format: 'text' }), '\n');
+    assert.equal(await get({ response_format: 'srt' }), '');
+    assert.equal(await get({ response_format: 'vtt' }), 'WEBVTT\n\n');
+    assert.match(await get({ stream: 'true' }), /^data: \{"type":"transcript\.text\.done","text":""/);
+    assert.match(await get({ stream: 'true', diarize: 'false' }), /^event: transcription\.done\ndata: .*"text":""/);
+  });
+  test('errors name no flags of the command line', async () => {
+    for (const file of [Buffer.from('this is no sound at all, only text'), Buffer.from('RIFF\x10\0\0\0WAVEfmt '), wav(audio, 1), wav(audio, 9000000), Buffer.alloc(5000)]) {
+      const answer = await upload(server.base, {}, file);
+      assert.equal(answer.status, 400, answer.text);
+      assert.ok(!answer.text.includes('--'), answer.text);
+    }
   });
   test('a body that is refused early is still read, so that the client sees the answer', async () => {
     const answer = await request(server.base, { method: 'POST', path: '/v1/audio/transcriptions', headers: { 'content-type': 'multipart/form-data; boundary=x', 'content-length': 60 << 20 }, body: Buffer.alloc(60 << 20) });

@@ -73,6 +73,20 @@ describe('without an SDK', () => {
     }
     await assert.rejects(voxrt('--server', server.base, '--server-key', 'nobody'), (error) => error.code === 3 && /401/.test(error.stderr));
   });
+  test('voxrt transcribe --server --json: the same counts', async () => {
+    const usage = async (...args) => JSON.parse((await promisify(execFile)(path.join(bin, 'voxrt'), ['transcribe', '--quiet', '--json', ...args, file], { timeout: 60000 })).stdout.trim().split('\n').pop());
+    const [local, remote] = [await usage('--model', demo), await usage('--server', server.base, '--server-key', 'sk-test')];
+    assert.equal(local.type, 'usage');
+    for (const key of ['audio_ms', 'prompt_tokens', 'tokens']) assert.equal(remote[key], local[key], key);
+  });
+  test('flags out of range and folders that cannot be written are refused before anything is loaded', async () => {
+    const cases = [['--drain-timeout', 'nan'], ['--handshake-timeout', '1e300'], ['--peer-timeout', '0'], ['--max-upload-mb', '1e300'], ['--session-memory-mb', 'nan'], ['--max-message-bytes', '1'],
+      ['--max-connections-per-address', '-5'], ['--max-sessions', '0'], ['--temp-dir', '/proc']];
+    for (const flag of cases) {
+      const run = promisify(execFile)(path.join(bin, 'voxrt'), ['serve', '--model', '/nonexistent', '--port', '0', ...flag], { timeout: 20000 });
+      await assert.rejects(run, (error) => error.code === 2 && error.stderr.includes(flag[0]) && error.stderr.trim().split('\n').length === 1, flag.join(' '));
+    }
+  });
   test('voxrt transcribe --server over TLS trusts what SSL_CERT_FILE names, and nothing else', async () => {
     const { cert } = certificate();
     const run = (environment) => promisify(execFile)(path.join(bin, 'voxrt'), ['transcribe', '--quiet', '--server', `https://localhost:${server.tls_port}`, file],
