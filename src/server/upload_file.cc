@@ -48,7 +48,7 @@ Status UploadFile::MoveToDisk() {
     const ssize_t n = sendfile(disk, fd_, &offset, static_cast<size_t>(bytes_ - offset));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      const Status status(StatusCode::kIo, "cannot store the upload in " + directory_ + ": " + std::strerror(errno));
+      Status status(StatusCode::kIo, "cannot store the upload in " + directory_ + ": " + std::strerror(errno));
       close(disk);
       return status;
     }

@@ -236,7 +236,7 @@ TEST(RemoteEngine, AServerThatEndsASessionEarlyIsNoEnd) {
   EXPECT_EQ(events[0].text, " Hi");
   EXPECT_EQ(events[1].type, EventType::kError);
   EXPECT_THAT(events[1].status.message(), HasSubstr("(1001): The server is going away"));
-  const std::string unclosed = early.substr(0, early.find("\x88"));
+  const std::string unclosed = early.substr(0, early.find('\x88'));
   events = EventsOf(unclosed, false, nullptr, true, 16000 * 5);  // 12 ticks are not 5 s
   EXPECT_EQ(events.back().status.message(), "the server ended the session after 0 of 5 s of audio; try again");
   EXPECT_EQ(EventsOf(unclosed, false, nullptr, true, 1280 * 12).back().type, EventType::kFinished);

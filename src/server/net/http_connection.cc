@@ -272,7 +272,7 @@ HttpConnection::Headers HttpConnection::CommonHeaders() const {
   return headers;
 }
 
-void HttpConnection::Answer(int status, std::string content_type, std::string body, Headers headers) {
+void HttpConnection::Answer(int status, std::string content_type, const std::string& body, Headers headers) {
   if (answered_ || closed_) return;
   answered_ = true;
   // A body that was not read cannot be skipped cheaply: the connection ends after this answer.

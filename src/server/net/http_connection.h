@@ -58,7 +58,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection>, publ
 
   // Answering.
   Headers CommonHeaders() const;
-  void Answer(int status, std::string content_type, std::string body, Headers headers = {});
+  void Answer(int status, std::string content_type, const std::string& body, Headers headers = {});
   void Refuse(const HttpError& error, Headers headers = {});
   void RefuseFull();
   void RefuseBusy(const char* reason, std::string message, int retry_after_s);

@@ -190,7 +190,7 @@ void HttpConnection::KeepAlive() {
 void HttpConnection::OnJobOutput(std::string bytes, bool done) {
   if (closed_ || answered_ || upload_ == nullptr) return;
   if (!upload_->head_sent) {  // the whole body at once
-    Answer(200, upload_->job->writer().content_type(), std::move(bytes));
+    Answer(200, upload_->job->writer().content_type(), bytes);
     return;
   }
   if (!bytes.empty()) bytes = FormatChunk(bytes);

@@ -11,11 +11,12 @@
 namespace voxrt::server {
 
 struct HttpConnection::Upload {
-  explicit Upload(const std::string& directory, const std::string& boundary, boost::asio::any_io_executor executor)
+  explicit Upload(const std::string& directory, const std::string& boundary,
+                  const boost::asio::any_io_executor& executor)
       : file(std::make_shared<UploadFile>(directory)),
         form([this](std::string_view bytes) { return file->Write(bytes); }),
         multipart(boundary, &form),
-        keep_alive(std::move(executor)) {}
+        keep_alive(executor) {}
 
   std::shared_ptr<UploadFile> file;
   TranscriptionForm form;

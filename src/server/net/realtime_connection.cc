@@ -247,14 +247,14 @@ void RealtimeConnection::Write() {
   }
   write_pending_ = true;
   writing_ = *std::move(message);
-  if (half_closed_) return WriteRaw(std::move(writing_));
+  if (half_closed_) return WriteRaw(writing_);
   writes_before_ = socket_.next_layer().writes_started();
   socket_.async_write(asio::buffer(writing_),
                       [self = shared_from_this()](ErrorCode error, size_t) { self->OnWritten(error); });
 }
 
 // Beast takes an ended receiving side for the end of everything; a text frame from a server is simple enough.
-void RealtimeConnection::WriteRaw(std::string message) {
+void RealtimeConnection::WriteRaw(const std::string& message) {
   writing_ = TextFrame(message);
   asio::async_write(socket_.next_layer(), asio::buffer(writing_),
                     [self = shared_from_this()](ErrorCode error, size_t) { self->OnWritten(error); });
@@ -264,7 +264,7 @@ void RealtimeConnection::WriteRaw(std::string message) {
 void RealtimeConnection::Resend() {
   unsent_ = false;
   write_pending_ = true;
-  WriteRaw(std::move(writing_));
+  WriteRaw(writing_);
 }
 
 void RealtimeConnection::OnWritten(ErrorCode error) {

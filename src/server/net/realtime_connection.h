@@ -54,7 +54,7 @@ class RealtimeConnection : public std::enable_shared_from_this<RealtimeConnectio
   void Apply(Outbox* outbox);
   void Write();
   void OnWritten(ErrorCode error);
-  void WriteRaw(std::string message);
+  void WriteRaw(const std::string& message);
   void Resend();
   void BeginClose(uint16_t code, const std::string& reason);
   void StartClosing();
