@@ -105,7 +105,7 @@ std::string ServerState::HealthProblem() const {
 
 std::string ServerState::ReadyProblem() const {
   if (draining) return "draining";
-  const std::string health = HealthProblem();
+  std::string health = HealthProblem();
   if (!health.empty()) return health;
   if (options.ready_red_when_full && admission->full()) return "full";
   return {};
