@@ -10,8 +10,8 @@
 
 #include "backend/compose.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/targets_for_test.h"
 #include "backend/stream.h"
-#include "hwy/targets.h"
 #include "support/rig.h"
 #include "support/tolerance.h"
 #include "support/weights.h"
@@ -27,11 +27,8 @@ using test::Random;
 using test::Rig;
 using test::TestWeight;
 
-class CpuBackend : public testing::TestWithParam<int64_t> {
+class CpuBackend : public cpu::TargetTest {
  protected:
-  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
-  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
-
   static std::unique_ptr<Rig> Open(const std::string& backend, const SessionStateSpec& state) {
     std::string why;
     auto rig = Rig::Open(backend, state, &why);
@@ -40,19 +37,7 @@ class CpuBackend : public testing::TestWithParam<int64_t> {
   }
 };
 
-std::vector<int64_t> RunnableTargets() {
-  std::vector<int64_t> targets;
-  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    if (target == HWY_SSE4 || target == HWY_AVX2 || target == HWY_AVX3 || target == HWY_AVX3_DL || target == HWY_NEON) {
-      targets.push_back(target);
-    }
-  }
-  return targets;
-}
-
-INSTANTIATE_TEST_SUITE_P(Targets, CpuBackend, testing::ValuesIn(RunnableTargets()),
-                         [](const auto& param) { return std::string(hwy::TargetName(param.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, CpuBackend, testing::ValuesIn(cpu::RunnableTargets()), cpu::NameOfTarget);
 
 Format Float(DType dtype) { return {.kind = FormatKind::kFloat, .dtype = dtype}; }
 

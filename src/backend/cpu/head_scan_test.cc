@@ -11,9 +11,9 @@
 #include <limits>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/targets_for_test.h"
 #include "backend/stream.h"
 #include "base/thread_pool.h"
-#include "hwy/targets.h"
 #include "support/rig.h"
 
 namespace voxrt::backend::cpu {
@@ -115,25 +115,9 @@ std::vector<Case> Cases() {
   };
 }
 
-class HeadScanTest : public testing::TestWithParam<int64_t> {
- protected:
-  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
-  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
-};
+class HeadScanTest : public TargetTest {};
 
-std::vector<int64_t> RunnableTargets() {
-  std::vector<int64_t> targets;
-  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    if (target == HWY_SSE4 || target == HWY_AVX2 || target == HWY_AVX3 || target == HWY_AVX3_DL || target == HWY_NEON) {
-      targets.push_back(target);
-    }
-  }
-  return targets;
-}
-
-INSTANTIATE_TEST_SUITE_P(Targets, HeadScanTest, testing::ValuesIn(RunnableTargets()),
-                         [](const auto& param) { return std::string(hwy::TargetName(param.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, HeadScanTest, testing::ValuesIn(RunnableTargets()), NameOfTarget);
 
 // Logits of the whole head and scores of the scan for one input.
 struct Scanned {
