@@ -99,6 +99,7 @@ void Forward::Layer(Stream& s, PlanId plan, int index, int64_t rows) {
                       .normed = normed,
                       .hidden = hidden});
   s.Linear({.x = hidden, .weight = layer.down.get(), .out = x, .epilogue = Epilogue::kAddTo});
+  s.Tap(encoder ? "encoder_layer" : "decoder_layer", x);
 }
 
 void Forward::Encode(Stream& s, int64_t ticks, bool bulk) {
