@@ -189,6 +189,7 @@ void HttpConnection::KeepAlive() {
 
 void HttpConnection::OnJobOutput(std::string bytes, bool done) {
   if (closed_ || answered_ || upload_ == nullptr) return;
+  if (done) upload_->lease.reset();  // the rest is the client's reading, which may be slow
   if (!upload_->head_sent) {  // the whole body at once
     Answer(200, upload_->job->writer().content_type(), bytes);
     return;
@@ -203,6 +204,7 @@ void HttpConnection::OnJobOutput(std::string bytes, bool done) {
 
 void HttpConnection::OnJobFailure(const HttpError& error) {
   if (closed_ || answered_ || upload_ == nullptr) return;
+  upload_->lease.reset();
   Log(LogLevel::kWarning, "http.upload id={} status={} error=\"{}\"", request_id_, error.status, error.message);
   if (!upload_->head_sent) {
     if (error.status == 503) return RefuseBusy("engine", error.message, 1);

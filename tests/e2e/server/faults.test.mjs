@@ -1,5 +1,6 @@
 // Misbehaving clients, a misbehaving engine, full disks: healthy sessions keep their text to the byte, everything taken comes back.
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { Client, append, expectedText, form, metric, noise, rawSocket, request, residentMb, sendAudio, sleep, startFake, until, upload, vllmRun, wav } from './harness.mjs';
 
@@ -216,6 +217,48 @@ describe('limits', () => {
     client.socket.terminate();
     assert.ok(residentMb(server.pid) < 400);
     await nothingLeft(server);
+  }));
+  // An answer of 5 MB, more than the sockets between take, for a client that never reads it.
+  const neverRead = async (server) => {
+    const { body, headers } = form({ stream: 'true', stream_include_usage: 'true' }, wav(noise(2000 * 8000, 3), 4000, 8));
+    const socket = await rawSocket(server.port);
+    socket.on('error', () => {});
+    socket.pause();
+    socket.write(`POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: ${headers['content-type']}\r\nContent-Length: ${body.length}\r\n\r\n`);
+    socket.write(body);
+    return socket;
+  };
+  const openUploads = (server) => fs.readdirSync(`/proc/${server.pid}/fd`).filter((fd) => {
+    try { return fs.readlinkSync(`/proc/${server.pid}/fd/${fd}`).endsWith('(deleted)'); } catch { return false; }
+  }).length;
+  test('a client that never reads its streamed answer is let go, its place, file and memory come back', run({ 'slow-reader': 2, 'max-upload': 64 << 20 }, async (server) => {
+    await vllmRun(`ws://127.0.0.1:${server.port}/v1/realtime`, audio);
+    const before = residentMb(server.pid);
+    const connections = async () => await metric(server.base, 'voxrt_connections') - 1;  // but the one that asks
+    await until(async () => await connections() === 0, 'no connection');
+    let sockets;
+    await besideHealthy(server, 4, async () => {
+      sockets = await Promise.all([1, 2].map(() => neverRead(server)));
+      await until(async () => openUploads(server) === 2, 'both uploads arrive');
+      await until(async () => openUploads(server) === 0, 'let go', 60000);
+    });
+    await nothingLeft(server);
+    await until(async () => await connections() === 0, 'connections closed');
+    const grown = residentMb(server.pid) - before;
+    assert.ok(grown < 100, `grew by ${grown.toFixed(1)} MB`);
+    sockets.forEach((socket) => socket.destroy());
+  }));
+  test('a transcribed file holds no place while its answer is unread', run({ 'slow-reader': 600, 'max-upload': 64 << 20, 'max-sessions': 1 }, async (server, ws) => {
+    const socket = await neverRead(server);
+    await until(async () => await metric(server.base, 'vllm:num_requests_running') === 1, 'running', 60000);
+    await until(async () => await metric(server.base, 'vllm:num_requests_running') === 0, 'given back', 60000);
+    assert.equal((await vllmRun(ws + '/v1/realtime', audio)).text, await expectedText(server, audio));
+    let answer = '';
+    socket.on('data', (part) => { answer += part.toString('latin1'); });
+    socket.resume();  // reads at last: nothing is lost
+    await until(() => answer.endsWith('0\r\n\r\n'), 'the whole answer');
+    assert.ok(answer.length > 5e6 && answer.includes('data: [DONE]'), `${answer.length} bytes`);
+    socket.destroy();
   }));
   test('slow uploads are told so', run({ 'body-progress': 1 }, async (server) => {
     const socket = await rawSocket(server.port);

@@ -104,10 +104,10 @@ export function noise(samples, seed = 1) {
   return bytes;
 }
 
-export const wav = (data, rate = 16000) => {
+export const wav = (data, rate = 16000, bits = 16) => {
   const head = Buffer.alloc(44);
   head.write('RIFF', 0); head.writeUInt32LE(36 + data.length, 4); head.write('WAVEfmt ', 8); head.writeUInt32LE(16, 16); head.writeUInt16LE(1, 20);
-  head.writeUInt16LE(1, 22); head.writeUInt32LE(rate, 24); head.writeUInt32LE(rate * 2, 28); head.writeUInt16LE(2, 32); head.writeUInt16LE(16, 34);
+  head.writeUInt16LE(1, 22); head.writeUInt32LE(rate, 24); head.writeUInt32LE(rate * bits / 8, 28); head.writeUInt16LE(bits / 8, 32); head.writeUInt16LE(bits, 34);
   head.write('data', 36); head.writeUInt32LE(data.length, 40);
   return Buffer.concat([head, data]);
 };
