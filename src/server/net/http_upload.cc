@@ -189,7 +189,8 @@ void HttpConnection::KeepAlive() {
 
 void HttpConnection::OnJobOutput(std::string bytes, bool done) {
   if (closed_ || answered_ || upload_ == nullptr) return;
-  if (done) upload_->lease.reset();  // the rest is the client's reading, which may be slow
+  // What remains is the client's reading, which may take long.
+  if (done) upload_->lease.reset();
   if (!upload_->head_sent) {  // the whole body at once
     Answer(200, upload_->job->writer().content_type(), bytes);
     return;
