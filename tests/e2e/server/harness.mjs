@@ -60,9 +60,9 @@ export async function startFake(options = {}) {
   };
 }
 
-// `voxrt serve` with the demo model; resolves when it is ready.
+// `voxrt serve` with the demo model and 8 places unless told otherwise; resolves when it is ready.
 export async function startVoxrt(args = []) {
-  const child = spawn(path.join(bin, 'voxrt'), ['serve', '--model', demo, '--port', '0', '--max-sessions', '8', ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+  const child = spawn(path.join(bin, 'voxrt'), ['serve', '--model', demo, '--port', '0', ...(args.includes('--max-sessions') ? [] : ['--max-sessions', '8']), ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
   children.add(child);
   const exited = new Promise((resolve) => child.on('exit', (code, signal) => { children.delete(child); resolve({ code, signal }); }));
   const log = [];
