@@ -5,10 +5,8 @@
 //
 // I is exact in int32: stored codes are taken as unsigned bytes u (q + 8 or q + 128) against signed activations, and
 // the surplus, -8 or -128 times the sum of qx, is the value an accumulator starts from (computed once per activation
-// row). S is computed once per weight. With one scale per row everything before the last conversion is integer.
-//
-// Order of a quantized activation row (QuantizeRow), V = bytes of a vector: int8 natural; int4 in blocks of 2 V
-// columns, the columns that meet low nibbles first (docs/model.md 12.7 pairs column j with j + 16 of a run of 32).
+// row). S is computed once per weight. With one scale per row everything before the last conversion is integer, and
+// the activations are the unsigned bytes.
 #include "backend/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,55 +15,16 @@
 // After foreach_target: compiled for each instruction set.
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
+#include "backend/cpu/integer_dot-inl.h"
 #include "backend/cpu/linear_tile-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace voxrt::backend::cpu::HWY_NAMESPACE {
 
-using DI = hn::RebindToSigned<DF>;
-using VI = hn::Vec<DI>;
-using DU8 = hn::Repartition<uint8_t, DF>;
-using VU8 = hn::Vec<DU8>;
-using DI8 = hn::Repartition<int8_t, DF>;
-using VI8 = hn::Vec<DI8>;
-constexpr int64_t kBytes = 4 * kL;            // of a vector
-constexpr int64_t kLaneBlocks = kBytes / 16;  // 128-bit parts of a vector
-
-// acc lane i += sum of u[4i..4i+3] x[4i..4i+3]; every target keeps products within their 128-bit part.
-HWY_INLINE VI DotBytes(VI acc, VU8 u, VI8 x) {
-#if HWY_TARGET == HWY_AVX3_DL
-  return VI{_mm512_dpbusd_epi32(acc.raw, u.raw, x.raw)};
-#else
-  const hn::Repartition<int16_t, DF> d16;
-  const hn::Repartition<uint16_t, DF> du16;
-  const auto u_even = hn::BitCast(d16, hn::And(hn::BitCast(du16, u), hn::Set(du16, 0x00ff)));
-  const auto u_odd = hn::BitCast(d16, hn::ShiftRight<8>(hn::BitCast(du16, u)));
-  const auto x_even = hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(d16, x)));
-  const auto x_odd = hn::ShiftRight<8>(hn::BitCast(d16, x));
-  VI rest = hn::Zero(DI());
-  acc = hn::ReorderWidenMulAccumulate(DI(), u_even, x_even, acc, rest);
-  acc = hn::ReorderWidenMulAccumulate(DI(), u_odd, x_odd, acc, rest);
-  return hn::Add(acc, rest);
-#endif
-}
-
-// The same for u <= 15, whose products of neighbours fit 16 bits.
-HWY_INLINE VI DotNibbles(VI acc, VU8 u, VI8 x) {
-#if HWY_TARGET == HWY_AVX2
-  return hn::Add(acc, VI{_mm256_madd_epi16(_mm256_maddubs_epi16(u.raw, x.raw), _mm256_set1_epi16(1))});
-#elif HWY_TARGET == HWY_SSE4
-  return hn::Add(acc, VI{_mm_madd_epi16(_mm_maddubs_epi16(u.raw, x.raw), _mm_set1_epi16(1))});
-#elif HWY_TARGET == HWY_AVX3
-  return hn::Add(acc, VI{_mm512_madd_epi16(_mm512_maddubs_epi16(u.raw, x.raw), _mm512_set1_epi16(1))});
-#else
-  return DotBytes(acc, u, x);
-#endif
-}
+constexpr int64_t kShortRow = 1024;  // bytes of a weight row, up to which several rows at once cost less
 
 // kCount bf16 scales as fp32, one for each kLaneBlocks / kCount consecutive 128-bit parts.
 template <int kCount>
@@ -97,8 +56,7 @@ HWY_INLINE VF LoadScales(const uint16_t* HWY_RESTRICT scale) {
   }
 }
 
-// A quantized activation row: codes [padded], offsets of the accumulators [padded / 4] int32, then scale, zero and the
-// sum of all codes (as floats; exact).
+// A quantized activation row: codes [padded], offsets of the accumulators [padded / 4] int32, then scale and zero.
 struct QuantizedView {
   const int8_t* codes;
   const int32_t* offsets;
@@ -110,8 +68,6 @@ struct QuantizedView {
         offsets(reinterpret_cast<const int32_t*>(row + padded)),
         tail(reinterpret_cast<const float*>(row + 2 * padded)) {}
 };
-
-HWY_INLINE int64_t Padded(int64_t cols) { return (cols + 127) / 128 * 128; }
 
 // Lanes [NR][NW] of value[r].
 template <int NW, int NR>
@@ -131,7 +87,6 @@ struct QuantizedInputs {
   QuantizedView rows[NR];
   VF scale;  // [NR][NW]
   VF zero;
-  VF code_sum;
 
   HWY_INLINE QuantizedInputs(const std::byte* x, int64_t cols, int64_t r, int valid_r) {
     for (int i = 0; i < NR; ++i) {
@@ -139,13 +94,28 @@ struct QuantizedInputs {
     }
     scale = PerActivation<NW, NR>(rows, 0);
     zero = PerActivation<NW, NR>(rows, 1);
-    code_sum = PerActivation<NW, NR>(rows, 2);
   }
 };
 
 template <int NW>
 HWY_INLINE VF PerWeight(const float* values, int64_t row, int valid_w) {
   return TileBias<NW>(values + row, valid_w);
+}
+
+// bf16 scales [NW] of weight rows, in every row of the tile.
+template <int NW>
+HWY_INLINE VF RowScales(const uint16_t* scale, int valid_w) {
+  HWY_ALIGN uint16_t bits[kLanes];
+  if (HWY_UNLIKELY(valid_w != NW)) {
+    for (int n = 0; n < NW; ++n) bits[n] = scale[std::min(n, valid_w - 1)];
+    scale = bits;
+  }
+  const hn::CappedTag<uint16_t, NW> d16;
+  const hn::CappedTag<uint32_t, NW> d32;
+  HWY_ALIGN float wide[NW];
+  hn::Store(hn::BitCast(hn::CappedTag<float, NW>(), hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, scale)))),
+            hn::CappedTag<float, NW>(), wide);
+  return LoadRepeated<NW>(wide);
 }
 
 // Scales per group of a power of two columns; kScales of them within one block.
@@ -197,7 +167,7 @@ struct IntegerOperand {
     }
   }
 
-  template <int NW, int NR>
+  template <int NW, int NR, bool kStreams = false>
   HWY_INLINE void Dot(const uint8_t* const* rows, const uint16_t* const* row_scale, const QuantizedView* in,
                       VF* acc) const {
     VF sum[NW * NR];
@@ -207,11 +177,17 @@ struct IntegerOperand {
     const uint16_t* s[NW];
     const int64_t blocks = cols / kBlock;
     const int64_t ahead = NW == 1 ? kStreamAhead : PrefetchDistance(NW, row_bytes());
-    if constexpr (NW == 1) PrefetchScales(row_scale[0]);
+    if constexpr (NW == 1 || kStreams) {
+      for (int n = 0; n < NW; ++n) PrefetchScales(row_scale[n]);
+    }
     for (int64_t b = 0; b < blocks; ++b) {
 #pragma GCC unroll 8
       for (int n = 0; n < NW; ++n) {
-        PrefetchWeights(rows[n] + b * kBytes, ahead);
+        if constexpr (kStreams) {
+          PrefetchStream(rows[n] + b * kBytes);
+        } else {
+          PrefetchWeights(rows[n] + b * kBytes, ahead);
+        }
         w[n] = rows[n] + b * kBytes;
         s[n] = row_scale[n] + (b * kBlock >> group_shift);
       }
@@ -263,7 +239,6 @@ struct IntegerOperand {
 
   template <int NW, int NR>
   HWY_NOINLINE VF Sums(int64_t row, int valid_w, const QuantizedInputs<NW, NR>& in) const {
-    // A single activation row is limited by memory, where one stream of weights comes in faster than four.
     constexpr int kStep = NR == 1 ? 1 : std::min(NW, 4);
     const uint8_t* w[NW];
     const uint16_t* s[NW];
@@ -276,11 +251,39 @@ struct IntegerOperand {
 #pragma GCC unroll 16
       for (int i = 0; i < kStep * NR; ++i) acc[i / kStep * NW + n + i % kStep] = part[i];
     }
+    return Finish<NW, NR>(row, valid_w, in, acc);
+  }
+
+  template <int NW, int NR>
+  HWY_INLINE VF Finish(int64_t row, int valid_w, const QuantizedInputs<NW, NR>& in, VF* acc) const {
     return hn::Mul(hn::NegMulAdd(in.zero, PerWeight<NW>(sums, row, valid_w), ReduceLanes(acc)), in.scale);
+  }
+
+  // Sums<lanes, 1> of rows here and of as many rows of `other`, read in two streams.
+  HWY_NOINLINE std::array<VF, 2> TwoSums(int64_t row, int valid_w, const IntegerOperand& other, int64_t other_row,
+                                         int other_valid_w, const QuantizedInputs<kN, 1>& in) const {
+    const uint8_t* w[2][kN];
+    const uint16_t* s[2][kN];
+    RowPointers<kN>(weight + row * row_bytes(), row_bytes(), valid_w, w[0]);
+    RowPointers<kN>(scale + row * row_scales(), row_scales(), valid_w, s[0]);
+    RowPointers<kN>(other.weight + other_row * row_bytes(), row_bytes(), other_valid_w, w[1]);
+    RowPointers<kN>(other.scale + other_row * row_scales(), row_scales(), other_valid_w, s[1]);
+    VF acc[2][kN];
+    for (int n = 0; n < kN; ++n) {
+      const uint8_t* const rows[2] = {w[0][n], w[1][n]};
+      const uint16_t* const scales[2] = {s[0][n], s[1][n]};
+      VF part[2];
+      Dot<2, 1, true>(rows, scales, in.rows, part);
+      acc[0][n] = part[0];
+      acc[1][n] = part[1];
+    }
+    return {Finish<kN, 1>(row, valid_w, in, acc[0]),
+            other.template Finish<kN, 1>(other_row, other_valid_w, in, acc[1])};
   }
 };
 
-// One scale per row of int8 weights: integer to the end.
+// One scale per row of int8 weights: integer to the end. Here the activations are the unsigned bytes, qx + 128, so that
+// weights are multiplied as they are stored.
 struct RowScaleOperand {
   const int8_t* weight;
   const uint16_t* scale;
@@ -289,36 +292,64 @@ struct RowScaleOperand {
   const std::byte* x;
 
   template <int NW, int NR>
-  HWY_INLINE void Dot(const int8_t* const* HWY_RESTRICT w, const QuantizedView* in, VI* HWY_RESTRICT acc) const {
-    const DU8 d8;
+  HWY_INLINE void Step(const int8_t* const* HWY_RESTRICT w, const QuantizedView* in, int64_t k,
+                       VI* HWY_RESTRICT sum) const {
+    const DI8 d8;
+    VU8 codes[NR];
+#pragma GCC unroll 4
+    for (int r = 0; r < NR; ++r) {
+      codes[r] = hn::Xor(hn::BitCast(DU8(), hn::Load(d8, in[r].codes + k)), hn::Set(DU8(), 0x80));
+    }
+#pragma GCC unroll 16
+    for (int n = 0; n < NW; ++n) {
+      const VI8 v = hn::LoadU(d8, w[n]);
+#pragma GCC unroll 4
+      for (int r = 0; r < NR; ++r) sum[r * NW + n] = DotBytes(sum[r * NW + n], codes[r], v);
+    }
+  }
+
+  template <int NW, int NR, bool kStreams = false>
+  HWY_INLINE void Dot(const int8_t* const* rows, const QuantizedView* in, VI* HWY_RESTRICT acc) const {
     VI sum[NW * NR];
 #pragma GCC unroll 16
     for (int i = 0; i < NW * NR; ++i) sum[i] = hn::Zero(DI());
     const int64_t ahead = PrefetchDistance(NW, cols);
-    for (int64_t k = 0; k < cols; k += kBytes) {
-      VU8 bytes[NW];
-#pragma GCC unroll 8
+    const int64_t whole = cols / kBytes * kBytes;
+    for (int64_t k = 0; k < whole; k += kBytes) {
+      const int8_t* w[NW];
+#pragma GCC unroll 16
       for (int n = 0; n < NW; ++n) {
-        PrefetchWeights(w[n] + k, ahead);
-        VU8 v;
-        if (k + kBytes <= cols) {
-          v = hn::BitCast(d8, hn::LoadU(DI8(), w[n] + k));
+        w[n] = rows[n] + k;
+        if constexpr (kStreams) {
+          PrefetchStream(w[n]);
         } else {
-          HWY_ALIGN int8_t rest[kBytes] = {};
-          std::memcpy(rest, w[n] + k, static_cast<size_t>(cols - k));
-          v = hn::BitCast(d8, hn::Load(DI8(), rest));
+          PrefetchWeights(w[n], ahead);
         }
-        bytes[n] = hn::Xor(v, hn::Set(d8, 0x80));
       }
-#pragma GCC unroll 4
-      for (int r = 0; r < NR; ++r) {
-        const VI8 codes = hn::Load(DI8(), in[r].codes + k);
-#pragma GCC unroll 8
-        for (int n = 0; n < NW; ++n) sum[r * NW + n] = DotBytes(sum[r * NW + n], bytes[n], codes);
-      }
+      Step<NW, NR>(w, in, k, sum);
+    }
+    if (HWY_UNLIKELY(whole < cols)) {  // a copy, so that the sums above stay in registers
+      VI rest[NW * NR];
+#pragma GCC unroll 16
+      for (int i = 0; i < NW * NR; ++i) rest[i] = sum[i];
+      Tail<NW, NR>(rows, in, whole, rest);
+#pragma GCC unroll 16
+      for (int i = 0; i < NW * NR; ++i) sum[i] = rest[i];
     }
 #pragma GCC unroll 16
     for (int i = 0; i < NW * NR; ++i) acc[i] = sum[i];
+  }
+
+  // The last, incomplete block: missing weights are zeros.
+  template <int NW, int NR>
+  HWY_NOINLINE void Tail(const int8_t* const* rows, const QuantizedView* in, int64_t k, VI* sum) const {
+    HWY_ALIGN int8_t bytes[NW][kBytes] = {};
+    const int8_t* w[NW];
+    for (int n = 0; n < NW; ++n) {
+      std::memcpy(bytes[n], rows[n] + k, static_cast<size_t>(cols - k));
+      w[n] = bytes[n];
+    }
+    Step<NW, NR>(w, in, k, sum);
   }
 
   template <int NW, int NR>
@@ -338,45 +369,57 @@ struct RowScaleOperand {
 #pragma GCC unroll 16
       for (int i = 0; i < kStep * NR; ++i) acc[i / kStep * NW + n + i % kStep] = part[i];
     }
+    return Finish<NW, NR>(row, valid_w, in, acc);
+  }
+
+  // As IntegerOperand::TwoSums.
+  HWY_NOINLINE std::array<VF, 2> TwoSums(int64_t row, int valid_w, const RowScaleOperand& other, int64_t other_row,
+                                         int other_valid_w, const QuantizedInputs<kN, 1>& in) const {
+    if (cols <= kShortRow) {
+      return {Sums<kN, 1>(row, valid_w, in), other.template Sums<kN, 1>(other_row, other_valid_w, in)};
+    }
+    const int8_t* w[2][kN];
+    RowPointers<kN>(weight + row * cols, cols, valid_w, w[0]);
+    RowPointers<kN>(other.weight + other_row * cols, cols, other_valid_w, w[1]);
+    VI acc[2][kN];
+    for (int n = 0; n < kN; ++n) {
+      const int8_t* const rows[2] = {w[0][n], w[1][n]};
+      VI part[2];
+      Dot<2, 1, true>(rows, in.rows, part);
+      acc[0][n] = part[0];
+      acc[1][n] = part[1];
+    }
+    return {Finish<kN, 1>(row, valid_w, in, acc[0]),
+            other.template Finish<kN, 1>(other_row, other_valid_w, in, acc[1])};
+  }
+
+  // I = sum (qx + 128) q - (zx + 128) sum q, all exact.
+  template <int NW, int NR>
+  HWY_INLINE VF Finish(int64_t row, int valid_w, const QuantizedInputs<NW, NR>& in, VI* acc) const {
     const DI di;
-#pragma GCC unroll 8
-    for (size_t n = kLanes / 2; n >= 1; n /= 2) {
-#pragma GCC unroll 16
-      for (size_t i = 0; i < n; ++i) {
-        acc[i] = hn::Add(hn::ConcatEven(di, acc[2 * i + 1], acc[2 * i]), hn::ConcatOdd(di, acc[2 * i + 1], acc[2 * i]));
-      }
-    }
-    // I = sum u qx - 128 sum qx - zx sum q, all exact.
-    const VI zero = hn::ConvertTo(di, in.zero);
-    const VI code_sum = hn::ConvertTo(di, in.code_sum);
+    const VI zero = hn::Add(hn::ConvertTo(di, in.zero), hn::Set(di, 128));
     const VI weight_sum = hn::ConvertTo(di, PerWeight<NW>(sums, row, valid_w));
-    const VI exact = hn::Sub(hn::Sub(acc[0], hn::ShiftLeft<7>(code_sum)), hn::Mul(zero, weight_sum));
-    HWY_ALIGN float scales[kLanes];
-    for (int i = 0; i < static_cast<int>(kLanes); ++i) {
-      scales[i] = quant::BF16ToF32(scale[row + std::min(i % NW, valid_w - 1)]);
-    }
-    const VF y = hn::Mul(hn::ConvertTo(DF(), exact), hn::Load(DF(), scales));
-    return hn::Mul(y, in.scale);
+    const VI exact = hn::Sub(ReduceLanes(acc), hn::Mul(zero, weight_sum));
+    return hn::Mul(hn::Mul(hn::ConvertTo(DF(), exact), RowScales<NW>(scale + row, valid_w)), in.scale);
   }
 };
 
 // Rows of stored bytes that stay in cache while all activation rows pass.
 constexpr int64_t kBlockBytes = 131072;
 
+template <class Operand, class Sink>
+HWY_INLINE void RunSink(const Operand& operand, const Operand& pair, const LinearJob& job, int64_t block, Sink sink) {
+  if (job.rows == 1) return RunOneRow(operand, pair, job, sink);
+  RunInPlace(operand, pair, job, block, sink);
+}
+
 template <class Operand>
 void RunOperand(const LinearJob& job, WorkerScratch& scratch, const Operand& operand, const Operand& pair) {
   const int64_t row_bytes = job.format.kind == quant::FormatKind::kInt4 ? job.cols / 2 : job.cols;
   const int64_t block = job.rows <= 4 ? kL : std::max(kL, kBlockBytes / row_bytes / kL * kL);
-  if (job.pair != nullptr) {
-    PairSink sink(job);
-    return RunInPlace(operand, pair, job, block, sink);
-  }
-  if (job.best_value != nullptr) {
-    ArgMaxSink sink(job, scratch.lanes);
-    return RunInPlace(operand, pair, job, block, sink);
-  }
-  StoreSink sink(job);
-  RunInPlace(operand, pair, job, block, sink);
+  if (job.pair != nullptr) return RunSink(operand, pair, job, block, PairSink(job));
+  if (job.best_value != nullptr) return RunSink(operand, pair, job, block, ArgMaxSink(job, scratch.lanes));
+  RunSink(operand, pair, job, block, StoreSink(job));
 }
 
 template <bool kNibbles, int kScales>
@@ -413,116 +456,13 @@ void LinearInteger(const LinearJob& job, WorkerScratch& scratch) {
   RunGrouped<false, 1>(job, scratch);
 }
 
-// Sum of the codes of `bytes` stored bytes (a multiple of 16 for nibbles).
-HWY_INLINE int64_t CodeSum(const uint8_t* data, int64_t bytes, bool nibbles) {
-  const DU8 d8;
-  const VI8 ones = hn::Set(DI8(), 1);
-  VI sum = hn::Zero(DI());
-  int64_t i = 0;
-  for (; i + kBytes <= bytes; i += kBytes) {
-    const VU8 v = hn::LoadU(d8, data + i);
-    sum = nibbles ? DotNibbles(DotNibbles(sum, hn::And(v, hn::Set(d8, 0x0f)), ones), hn::ShiftRight<4>(v), ones)
-                  : DotBytes(sum, hn::Xor(v, hn::Set(d8, 0x80)), ones);
-  }
-  int64_t total = hn::GetLane(hn::SumOfLanes(DI(), sum));
-  for (; i < bytes; ++i) total += nibbles ? (data[i] & 15) + (data[i] >> 4) : (data[i] ^ 0x80);
-  return total - bytes * (nibbles ? 16 : 128);
-}
-
-float WeightSumOne(const LinearJob& job, int64_t row) {
-  const bool nibbles = job.format.kind == quant::FormatKind::kInt4;
-  const int64_t row_bytes = nibbles ? job.cols / 2 : job.cols;
-  const auto* data = static_cast<const uint8_t*>(job.weight) + row * row_bytes;
-  if (job.format.group == 0) return static_cast<float>(CodeSum(data, row_bytes, nibbles));
-  const int64_t group_bytes = nibbles ? job.format.group / 2 : job.format.group;
-  const int64_t groups = job.cols / job.format.group;
-  double sum = 0.0;
-  for (int64_t g = 0; g < groups; ++g) {
-    sum += static_cast<double>(quant::BF16ToF32(job.scale[row * groups + g])) *
-           static_cast<double>(CodeSum(data + g * group_bytes, group_bytes, nibbles));
-  }
-  return static_cast<float>(sum);
-}
-
-// docs/model.md 12.3 in fp32, step by step as written there.
-void QuantizeOne(const float* x, int64_t cols, quant::FormatKind kind, std::byte* out) {
-  const DF d;
-  VF low = hn::Zero(d);
-  VF high = hn::Zero(d);
-  int64_t k = 0;
-  for (; k + kL <= cols; k += kL) {
-    const VF v = hn::LoadU(d, x + k);
-    low = hn::Min(low, v);
-    high = hn::Max(high, v);
-  }
-  float lo = hn::GetLane(hn::MinOfLanes(d, low));
-  float hi = hn::GetLane(hn::MaxOfLanes(d, high));
-  for (; k < cols; ++k) {
-    lo = std::min(lo, x[k]);
-    hi = std::max(hi, x[k]);
-  }
-  const float scale = std::max((hi - lo) / 255.0f, std::numeric_limits<float>::min());
-  const float zero = std::clamp(-128.0f - std::nearbyint(lo / scale), -128.0f, 127.0f);
-  const VF inverse = hn::Set(d, 1.0f / scale);
-  const hn::Rebind<int8_t, DF> d8;
-  const auto quantize = [&](VF v) HWY_ATTR {
-    const VF code = hn::Add(hn::Round(hn::Mul(v, inverse)), hn::Set(d, zero));
-    return hn::DemoteTo(d8, hn::ConvertTo(DI(), hn::Min(hn::Max(code, hn::Set(d, -128.0f)), hn::Set(d, 127.0f))));
-  };
-  const int64_t padded = Padded(cols);
-  auto* codes = reinterpret_cast<int8_t*>(out);
-  std::memset(codes, 0, static_cast<size_t>(padded));
-  const bool nibbles = kind == quant::FormatKind::kInt4;
-  // Runs of 32: the half h of run i of a block goes to h * kBytes + 16 i.
-  const auto place = [&](int64_t at) {
-    if (!nibbles) return at;
-    const int64_t block = at / (2 * kBytes) * (2 * kBytes);
-    const int64_t in_block = at - block;
-    return block + (in_block % 32 / 16) * kBytes + in_block / 32 * 16 + in_block % 16;
-  };
-  for (k = 0; k + kL <= cols; k += kL) hn::StoreU(quantize(hn::LoadU(d, x + k)), d8, codes + place(k));
-  for (; k < cols; ++k) {
-    HWY_ALIGN int8_t one[kLanes];
-    hn::StoreU(quantize(hn::Set(d, x[k])), d8, one);
-    codes[place(k)] = one[0];
-  }
-  auto* offsets = reinterpret_cast<int32_t*>(out + padded);
-  const VU8 ones = hn::Set(DU8(), 1);
-  VI total = hn::Zero(DI());
-  const int64_t blocks = padded / (nibbles ? 2 * kBytes : kBytes);
-  for (int64_t b = 0; b < blocks; ++b) {
-    VI sum = hn::Zero(DI());
-    if (nibbles) {
-      sum = DotBytes(DotBytes(sum, ones, hn::Load(DI8(), codes + 2 * b * kBytes)), ones,
-                     hn::Load(DI8(), codes + (2 * b + 1) * kBytes));
-      hn::Store(hn::Neg(hn::ShiftLeft<3>(sum)), DI(), offsets + b * kL);
-    } else {
-      sum = DotBytes(sum, ones, hn::Load(DI8(), codes + b * kBytes));
-      hn::Store(hn::Neg(hn::ShiftLeft<7>(sum)), DI(), offsets + b * kL);
-    }
-    total = hn::Add(total, sum);
-  }
-  auto* tail = reinterpret_cast<float*>(out + 2 * padded);
-  tail[0] = scale;
-  tail[1] = zero;
-  tail[2] = static_cast<float>(hn::GetLane(hn::SumOfLanes(DI(), total)));
-}
-
 }  // namespace voxrt::backend::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace voxrt::backend::cpu {
 HWY_EXPORT(LinearInteger);
-HWY_EXPORT(QuantizeOne);
-HWY_EXPORT(WeightSumOne);
 
-int64_t QuantizedRowBytes(int64_t cols) { return 2 * ((cols + 127) / 128 * 128) + 64; }
-
-void QuantizeRow(const float* x, int64_t cols, quant::FormatKind kind, std::byte* out) {
-  HWY_DYNAMIC_DISPATCH(QuantizeOne)(x, cols, kind, out);
-}
-float WeightSum(const LinearJob& job, int64_t row) { return HWY_DYNAMIC_DISPATCH(WeightSumOne)(job, row); }
 void RunLinearInteger(const LinearJob& job, WorkerScratch& scratch) {
   HWY_DYNAMIC_DISPATCH(LinearInteger)(job, scratch);
 }

@@ -84,8 +84,8 @@ class PairSink {
   const LinearJob& job_;
 };
 
-// Keeps per activation row the largest value so far. A tile without a new maximum, the usual case, costs one
-// comparison.
+// Keeps per activation row the largest value so far and its first index, whatever the order of the tiles. A tile that
+// does not reach the largest value, the usual case, costs one comparison.
 class ArgMaxSink {
  public:
   static constexpr bool kPair = false;
@@ -103,7 +103,7 @@ class ArgMaxSink {
       StoreTile<NW, NR>(v, job_.out + r * job_.out_stride + n, job_.out_stride, valid_w, valid_r, false);
     }
     float* best = lanes_ + r * static_cast<int64_t>(kLanes);  // of the tile that begins at row r
-    if (hn::AllFalse(d, hn::Gt(v, hn::Load(d, best)))) return;
+    if (hn::AllFalse(d, hn::Ge(v, hn::Load(d, best)))) return;
     Update<NW>(n, r, valid_w, valid_r, v, best);
   }
 
@@ -115,9 +115,12 @@ class ArgMaxSink {
     for (int i = 0; i < valid_r; ++i) {
       float& value = job_.best_value[r + i];
       for (int w = 0; w < valid_w; ++w) {
-        if (!(buffer[i * NW + w] > value)) continue;
-        value = buffer[i * NW + w];
-        job_.best_index[r + i] = job_.index_base + static_cast<int32_t>(n) + w;
+        const float candidate = buffer[i * NW + w];
+        const int32_t index = job_.index_base + static_cast<int32_t>(n) + w;
+        const bool tied = candidate == value && value > -std::numeric_limits<float>::infinity();
+        if (!(candidate > value) && !(tied && index < job_.best_index[r + i])) continue;
+        value = candidate;
+        job_.best_index[r + i] = index;
       }
       for (int w = 0; w < NW; ++w) best[i * NW + w] = value;
     }

@@ -22,6 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace voxrt::backend::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kL = static_cast<int64_t>(kLanes);
+constexpr int kN = static_cast<int>(kLanes);  // weight rows of a tile with one activation row
 // Weight rows that one pass over K takes: 16 accumulators where there are 32 registers, else 8.
 constexpr int kMaxAccumulators = kLanes == 16 ? 16 : 8;
 
@@ -56,6 +57,33 @@ HWY_INLINE void AllRows(const Operand& operand, const Operand& pair, int64_t row
   if (r < rows) TileRow<static_cast<int>(kLanes), 1>(operand, pair, row, n, count, r, 1, sink);
 }
 
+// Outputs [n_begin, n_end) for a single activation row, which is limited by how fast weights come from memory: two
+// streams of them, far apart, come in faster than one or than neighbouring rows. The streams are gate and up, or the
+// two halves of the outputs.
+template <class Operand, class Sink>
+HWY_INLINE void RunOneRow(const Operand& operand, const Operand& pair, const LinearJob& job, Sink& sink) {
+  const auto in = operand.template Inputs<kN, 1>(0, 1);
+  const auto valid = [&](int64_t n) { return static_cast<int>(std::min<int64_t>(job.n_end - n, kN)); };
+  if constexpr (Sink::kPair) {
+    for (int64_t n = job.n_begin; n < job.n_end; n += kN) {
+      const auto [gate, up] = operand.TwoSums(n, valid(n), pair, n, valid(n), in);
+      sink.template Emit<kN, 1>(n, 0, valid(n), 1, gate, up);
+    }
+  } else {
+    const int64_t half = (job.n_end - job.n_begin + 2 * kN - 1) / (2 * kN) * kN;
+    for (int64_t n = job.n_begin; n < job.n_begin + half; n += kN) {
+      const int64_t m = n + half;
+      if (m >= job.n_end) {
+        sink.template Emit<kN, 1>(n, 0, valid(n), 1, operand.template Sums<kN, 1>(n, valid(n), in));
+        continue;
+      }
+      const auto [first, second] = operand.TwoSums(n, valid(n), operand, m, valid(m), in);
+      sink.template Emit<kN, 1>(n, 0, valid(n), 1, first);
+      sink.template Emit<kN, 1>(m, 0, valid(m), 1, second);
+    }
+  }
+}
+
 // Outputs [n_begin, n_end) of an operand that reads stored rows in place: `block` rows at a time meet all activation
 // rows.
 template <class Operand, class Sink>
@@ -75,7 +103,11 @@ HWY_INLINE int64_t PrefetchDistance(int64_t step, int64_t row_bytes) {
 // The same for a single row at a time.
 constexpr int64_t kStreamAhead = 4096;
 HWY_INLINE void PrefetchWeights(const void* p, int64_t distance) {
-  __builtin_prefetch(static_cast<const std::byte*>(p) + distance, 0, 2);
+  __builtin_prefetch(static_cast<const std::byte*>(p) + distance, 0, 3);
+}
+// For each of two streams: into the first-level cache.
+HWY_INLINE void PrefetchStream(const void* p) {
+  __builtin_prefetch(static_cast<const std::byte*>(p) + kStreamAhead, 0, 3);
 }
 
 // Dot products of fp32, bf16 or fp16 rows with fp32 rows; cols is a multiple of the lanes.

@@ -55,8 +55,8 @@ HWY_INLINE VF LoadWide(const int8_t* p) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 // One level: lanes whose bit kBit is clear take from a, the others from b; each is added to its neighbour at distance
 // kBit.
-template <int kBit>
-HWY_INLINE VF AddNeighbours(VF a, VF b) {
+template <int kBit, class V>
+HWY_INLINE V AddNeighbours(V a, V b) {
   constexpr uint16_t kFromB = kBit == 1 ? 0xaaaa : kBit == 2 ? 0xcccc : kBit == 4 ? 0xf0f0 : 0xff00;
   alignas(64) static constexpr int32_t kNeighbour[4][16] = {
       {1, 16, 3, 18, 5, 20, 7, 22, 9, 24, 11, 26, 13, 28, 15, 30},
@@ -64,12 +64,16 @@ HWY_INLINE VF AddNeighbours(VF a, VF b) {
       {4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27},
       {8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}};
   constexpr int kLevel = kBit == 1 ? 0 : kBit == 2 ? 1 : kBit == 4 ? 2 : 3;
-  const __m512 own = _mm512_mask_blend_ps(kFromB, a.raw, b.raw);
-  const __m512 other = _mm512_permutex2var_ps(a.raw, _mm512_load_si512(kNeighbour[kLevel]), b.raw);
-  return VF{_mm512_add_ps(own, other)};
+  const hn::DFromV<V> d;
+  const __m512 fa = hn::BitCast(DF(), a).raw;
+  const __m512 fb = hn::BitCast(DF(), b).raw;
+  const VF own{_mm512_mask_blend_ps(kFromB, fa, fb)};
+  const VF other{_mm512_permutex2var_ps(fa, _mm512_load_si512(kNeighbour[kLevel]), fb)};
+  return hn::Add(hn::BitCast(d, own), hn::BitCast(d, other));
 }
 
-HWY_INLINE VF ReduceLanes(VF* HWY_RESTRICT acc) {
+template <class V>
+HWY_INLINE V ReduceLanes(V* HWY_RESTRICT acc) {
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) acc[i] = AddNeighbours<1>(acc[2 * i], acc[2 * i + 1]);
 #pragma GCC unroll 8
@@ -77,8 +81,9 @@ HWY_INLINE VF ReduceLanes(VF* HWY_RESTRICT acc) {
   return AddNeighbours<8>(AddNeighbours<4>(acc[0], acc[1]), AddNeighbours<4>(acc[2], acc[3]));
 }
 #else
-HWY_INLINE VF ReduceLanes(VF* HWY_RESTRICT acc) {
-  const DF d;
+template <class V>
+HWY_INLINE V ReduceLanes(V* HWY_RESTRICT acc) {
+  const hn::DFromV<V> d;
 #pragma GCC unroll 8
   for (size_t n = kLanes / 2; n >= 1; n /= 2) {
 #pragma GCC unroll 16
@@ -109,6 +114,9 @@ HWY_INLINE VF LoadRepeated(const float* p) {
     return hn::LoadU(d, p);
   } else if constexpr (kCount == 4) {
     return hn::LoadDup128(d, p);
+  } else if constexpr (2 * kCount == kLanes) {
+    const auto half = hn::LoadU(hn::Half<DF>(), p);
+    return hn::Combine(d, half, half);
   } else {
     HWY_ALIGN float buffer[kLanes];
     for (size_t i = 0; i < kLanes; ++i) buffer[i] = p[i % kCount];
