@@ -37,8 +37,8 @@ TEST_P(AttentionConformance, EqualsRefInEveryCacheTypeWhileTheRingWraps) {
   }
 }
 
-// What narrower caches cost, relative to the outputs of fp32 caches (docs/quantization.md). K and V arrive, unrotated, in
-// the activations' type: only a cache narrower than that can change them.
+// What narrower caches cost, relative to the outputs of fp32 caches (docs/quantization.md). K and V arrive, unrotated,
+// in the activations' type: only a cache narrower than that can change them.
 TEST_P(AttentionConformance, NarrowCachesKeepTheOutputsWithinTheirShareOfError) {
   Random random(37);
   for (PlanId plan : {PlanId::kEncoder, PlanId::kDecoder}) {
