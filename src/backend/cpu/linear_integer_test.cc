@@ -47,7 +47,8 @@ TEST_P(LinearInteger, APairRowHasTheSameBitsAloneAndInABatch) {
   Random random(8);
   for (const Format& format : test::AllFormats()) {
     if (!format.int8_activations) continue;
-    for (auto [rows, cols] : {std::pair{75, 1280}, {40, 256}}) {
+    for (const auto& [shape_rows, cols] : {std::pair{75, 1280}, {40, 256}}) {
+      const int64_t rows = shape_rows;  // a lambda may take it by reference
       SCOPED_TRACE(testing::Message() << FormatName(format) << " " << rows << "x" << cols);
       const TestWeight gate(format, rows, cols, true, random);
       const TestWeight up(format, rows, cols, false, random);
