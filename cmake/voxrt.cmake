@@ -46,7 +46,7 @@ function(voxrt_library name)
 endfunction()
 
 # voxrt_test(NAME SOURCES ... DEPS ... LABEL unit|conformance|golden|property|e2e|gpu [TIMEOUT s]): one GoogleTest binary = one CTest test.
-# Tests find repository data through the macro VOXRT_SOURCE_DIR.
+# Tests find repository data through support/root.h, whose default is the macro VOXRT_SOURCE_DIR.
 function(voxrt_test name)
   if(NOT VOXRT_WITH_TESTS)
     return()
@@ -55,6 +55,7 @@ function(voxrt_test name)
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE voxrt_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE VOXRT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})

@@ -12,6 +12,7 @@
 
 #include "audio/level.h"
 #include "audio/wav_for_test.h"
+#include "support/root.h"
 
 namespace voxrt::audio {
 namespace {
@@ -25,7 +26,7 @@ using test::ReadAll;
   if (std::system("ffmpeg -version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no ffmpeg command to make inputs with"
 
 const std::string& Clip() {
-  static const std::string path = std::string(VOXRT_SOURCE_DIR) + "/models/demo/clips/flite_slt_0.wav";
+  static const std::string path = voxrt::test::Root() + "/models/demo/clips/flite_slt_0.wav";
   return path;
 }
 

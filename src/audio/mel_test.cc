@@ -16,6 +16,8 @@
 #include <random>
 #include <string>
 
+#include "support/root.h"
+
 namespace voxrt::audio {
 namespace {
 
@@ -26,7 +28,7 @@ constexpr int64_t kBins = 128;
 class Golden {
  public:
   Golden() {
-    std::ifstream file(std::string(VOXRT_SOURCE_DIR) + "/tests/golden/tiny_golden.safetensors", std::ios::binary);
+    std::ifstream file(voxrt::test::Root() + "/tests/golden/tiny_golden.safetensors", std::ios::binary);
     bytes_.assign(std::istreambuf_iterator<char>(file), {});
     if (bytes_.size() < 8) return;
     uint64_t header_bytes = 0;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "audio/wav_for_test.h"
+#include "support/root.h"
 
 namespace voxrt::audio {
 namespace {
@@ -146,7 +147,7 @@ TEST(OpenReader, AHugeClaimNeedsNoMemory) {
 }
 
 TEST(OpenFile, ReadsTheDemoClipsWithTheirDuration) {
-  const std::string path = std::string(VOXRT_SOURCE_DIR) + "/models/demo/clips/flite_slt_0.wav";
+  const std::string path = voxrt::test::Root() + "/models/demo/clips/flite_slt_0.wav";
   auto source = OpenFile(path, {});
   ASSERT_TRUE(source.ok()) << source.status().message();
   const AudioInfo info = (*source)->info();

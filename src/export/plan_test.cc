@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/root.h"
 #include "weights/checkpoint.h"
 
 namespace voxrt::exporter {
@@ -11,7 +12,7 @@ namespace {
 using quant::FormatKind;
 using ::testing::HasSubstr;
 
-constexpr char kTiny[] = VOXRT_SOURCE_DIR "/tests/golden/tiny";
+const std::string kTiny = test::Root() + "/tests/golden/tiny";
 
 ExportOptions Options() {
   ExportOptions options;

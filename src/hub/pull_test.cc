@@ -16,6 +16,7 @@
 
 #include "base/json.h"
 #include "hub/part_file.h"
+#include "support/root.h"
 
 namespace voxrt::hub {
 namespace {
@@ -33,13 +34,13 @@ class Server {
     int in[2];
     int out[2];
     if (pipe(in) != 0 || pipe(out) != 0) abort();
+    const std::string program = test::Root() + "/src/hub/testdata/bad_hub.py";
     pid_ = fork();
     if (pid_ == 0) {
       dup2(in[0], 0);
       dup2(out[1], 1);
       for (const int fd : {in[0], in[1], out[0], out[1]}) close(fd);
-      execl(VOXRT_PYTHON, VOXRT_PYTHON, "-B", VOXRT_SOURCE_DIR "/src/hub/testdata/bad_hub.py",
-            static_cast<char*>(nullptr));
+      execl(VOXRT_PYTHON, VOXRT_PYTHON, "-B", program.c_str(), static_cast<char*>(nullptr));
       _exit(127);
     }
     close(in[0]);

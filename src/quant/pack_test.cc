@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quant/format.h"
+#include "support/root.h"
 
 namespace voxrt::quant {
 namespace {
@@ -28,7 +29,7 @@ TEST(PackTest, TileWordsOfTheDocumentedExample) {
 }
 
 TEST(PackTest, TilesAndTablesEqualTheReferenceProgram) {
-  std::ifstream file(VOXRT_SOURCE_DIR "/tests/golden/quant/vectors.json");
+  std::ifstream file(test::Root() + "/tests/golden/quant/vectors.json");
   const nlohmann::json vectors = nlohmann::json::parse(file);
   for (const auto& test : vectors.at("cases")) {
     SCOPED_TRACE(test.at("name").get<std::string>());

@@ -12,6 +12,7 @@
 
 #include "quant/dtype.h"
 #include "quant/format.h"
+#include "support/root.h"
 
 namespace voxrt::quant {
 namespace {
@@ -32,7 +33,7 @@ std::vector<float> FromBits(const nlohmann::json& bits) {
 }
 
 nlohmann::json Vectors() {
-  std::ifstream file(VOXRT_SOURCE_DIR "/tests/golden/quant/vectors.json");
+  std::ifstream file(test::Root() + "/tests/golden/quant/vectors.json");
   return nlohmann::json::parse(file).at("cases");
 }
 

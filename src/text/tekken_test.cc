@@ -8,6 +8,7 @@
 
 #include "base/base64.h"
 #include "base/json.h"
+#include "support/root.h"
 #include "text/utf8_assembler.h"
 
 namespace voxrt::text {
@@ -53,7 +54,7 @@ std::string ErrorOf(const std::string& text) {
 
 TEST(Tekken, ReadsTheFilesOfBothBundledCheckpoints) {
   for (const auto& [folder, vocabulary] : {std::pair{"models/demo", 4096}, std::pair{"tests/golden/tiny", 1280}}) {
-    Result<Tekken> tekken = Tekken::Parse(ReadFile(std::string(VOXRT_SOURCE_DIR) + "/" + folder + "/tekken.json"));
+    Result<Tekken> tekken = Tekken::Parse(ReadFile(test::Root() + "/" + folder + "/tekken.json"));
     ASSERT_TRUE(tekken.ok()) << tekken.status().message();
     EXPECT_EQ(tekken->vocab_size(), vocabulary);
     EXPECT_EQ(tekken->special_count(), 1000);
@@ -70,7 +71,7 @@ TEST(Tekken, ReadsTheFilesOfBothBundledCheckpoints) {
 }
 
 TEST(Tekken, AnyTokenPairOfASentenceAndAnyControlIdBetweenStaysValidUtf8) {
-  const Tekken tekken = *Tekken::Parse(ReadFile(std::string(VOXRT_SOURCE_DIR) + "/models/demo/tekken.json"));
+  const Tekken tekken = *Tekken::Parse(ReadFile(test::Root() + "/models/demo/tekken.json"));
   const std::string sentence = "日本語 नमस्ते 한국어 👩‍👩‍👧";
   const auto id_of = [](char byte) { return 1000 + static_cast<int32_t>(static_cast<unsigned char>(byte)); };
   const auto is_valid = [](const std::string& text) {

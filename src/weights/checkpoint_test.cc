@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "base/json.h"
+#include "support/root.h"
 #include "weights/checkpoint_source.h"
 #include "weights/test_checkpoints.h"
 
@@ -67,7 +68,7 @@ TEST(Checkpoint, OpensTheBundledCheckpoints) {
   int64_t elements = 0;
   for (const auto& [name, tensor] : tiny->tensors()) elements += tensor.bytes / 2;
   EXPECT_EQ(tiny->parameters(), elements);
-  ASSERT_NE(Opened(std::string(VOXRT_SOURCE_DIR) + "/models/demo"), nullptr);
+  ASSERT_NE(Opened(test::Root() + "/models/demo"), nullptr);
 }
 
 TEST(Checkpoint, LinearIsTheMappingAndValuesAreWidened) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "support/root.h"
 #include "weights/checkpoint_source.h"
 #include "weights/test_checkpoints.h"
 
@@ -71,8 +72,7 @@ TEST(Inspect, AnythingAtAllIsReportedWithAnError) {
   const Result<ModelReport> page = InspectModel(folder / "page");
   ASSERT_TRUE(page.ok());
   EXPECT_THAT(page->error.message(), HasSubstr("HTML"));
-  const Result<ModelReport> other =
-      InspectModel(std::string(VOXRT_SOURCE_DIR) + "/tests/golden/tiny_golden.safetensors");
+  const Result<ModelReport> other = InspectModel(test::Root() + "/tests/golden/tiny_golden.safetensors");
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(other->layout, "safetensors");
   EXPECT_FALSE(other->error.ok());

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/json.h"
+#include "support/root.h"
 
 namespace voxrt::weights {
 namespace {
@@ -15,7 +16,7 @@ using base::Json;
 using ::testing::HasSubstr;
 
 std::string ReadFile(const std::string& path) {
-  std::ifstream file(std::string(VOXRT_SOURCE_DIR) + "/" + path, std::ios::binary);
+  std::ifstream file(test::Root() + "/" + path, std::ios::binary);
   EXPECT_TRUE(file) << path;
   return {std::istreambuf_iterator<char>(file), {}};
 }

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "support/root.h"
+
 namespace voxrt::weights {
 namespace {
 
@@ -63,7 +65,7 @@ TEST(Safetensors, ReadsNamesTypesShapesPlacesAndMetadata) {
 TEST(Safetensors, ReadsTheBundledCheckpoints) {
   for (const char* path : {"models/demo/consolidated.safetensors", "tests/golden/tiny/consolidated.safetensors",
                            "tests/golden/tiny_golden.safetensors"}) {
-    std::ifstream stream(std::string(VOXRT_SOURCE_DIR) + "/" + path, std::ios::binary);
+    std::ifstream stream(test::Root() + "/" + path, std::ios::binary);
     const std::string file{std::istreambuf_iterator<char>(stream), {}};
     EXPECT_TRUE(Check(file).ok()) << path << ": " << Check(file).message();
   }

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "support/root.h"
 #include "weights/checkpoint_source.h"
 #include "weights/safetensors_writer.h"
 
@@ -87,7 +88,7 @@ TempFolder::~TempFolder() {
   std::filesystem::remove_all(path_, error);
 }
 
-std::string TinyFolder() { return std::string(VOXRT_SOURCE_DIR) + "/tests/golden/tiny"; }
+std::string TinyFolder() { return test::Root() + "/tests/golden/tiny"; }
 
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

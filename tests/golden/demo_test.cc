@@ -8,13 +8,14 @@
 #include "backend/registry.h"
 #include "base/json.h"
 #include "support/golden_file.h"
+#include "support/root.h"
 #include "support/transcribe.h"
 #include "text/word_error.h"
 
 namespace voxrt {
 namespace {
 
-const std::string kRoot = VOXRT_SOURCE_DIR;
+const std::string kRoot = test::Root();
 constexpr double kNearTie = 1e-3;
 
 class DemoTest : public ::testing::TestWithParam<std::string> {

@@ -8,6 +8,7 @@
 #include "backend/registry.h"
 #include "engine/model_runner.h"
 #include "support/golden_file.h"
+#include "support/root.h"
 #include "text/tekken.h"
 
 namespace voxrt::engine {
@@ -16,7 +17,7 @@ namespace {
 using voxrt::testing::GoldenTensor;
 using voxrt::testing::ReadGolden;
 
-const std::string kGoldenDir = std::string(VOXRT_SOURCE_DIR) + "/tests/golden";
+const std::string kGoldenDir = test::Root() + "/tests/golden";
 constexpr double kNearTie = 1e-3;
 
 struct Case {

@@ -12,13 +12,14 @@
 #include "backend/registry.h"
 #include "base/json.h"
 #include "support/golden_file.h"
+#include "support/root.h"
 #include "support/transcribe.h"
 #include "text/word_error.h"
 
 namespace voxrt {
 namespace {
 
-const std::string kRoot = VOXRT_SOURCE_DIR;
+const std::string kRoot = test::Root();
 // Logits of bf16 activations differ from fp32 ones by up to about 0.1 on this checkpoint (its logits spread over some
 // 20); where the best two are further apart than four times that, the token must be the reference's.
 constexpr double kDecidedMargin = 0.4;

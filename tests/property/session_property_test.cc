@@ -8,12 +8,13 @@
 
 #include "backend/registry.h"
 #include "support/golden_file.h"
+#include "support/root.h"
 #include "support/transcribe.h"
 
 namespace voxrt {
 namespace {
 
-const std::string kRoot = VOXRT_SOURCE_DIR;
+const std::string kRoot = test::Root();
 
 class SessionProperty : public ::testing::TestWithParam<std::string> {
  protected:

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/kernels/shapes.h"
 #include "backend/cuda/prepared.h"
+#include "support/root.h"
 
 namespace voxrt::cuda {
 namespace {
@@ -181,7 +182,7 @@ TEST_F(LoweringTest, TheLiveTickOfOneSessionHasAtMost300PhasesAsInTheGoldenTable
   EmitTick(1);
   const std::vector<Phase> phases = Lower(ops_, context_, &needs_);
   EXPECT_LE(phases.size(), 300u);
-  std::ifstream file(VOXRT_SOURCE_DIR "/src/backend/cuda/testdata/live_tick_h200.txt");
+  std::ifstream file(test::Root() + "/src/backend/cuda/testdata/live_tick_h200.txt");
   std::stringstream golden;
   golden << file.rdbuf();
   EXPECT_EQ(Table(phases), golden.str());
@@ -189,7 +190,7 @@ TEST_F(LoweringTest, TheLiveTickOfOneSessionHasAtMost300PhasesAsInTheGoldenTable
 
 TEST_F(LoweringTest, TheLiveTickOf64SessionsIsAsInTheGoldenTable) {
   EmitTick(64);
-  std::ifstream file(VOXRT_SOURCE_DIR "/src/backend/cuda/testdata/live_tick_64_h200.txt");
+  std::ifstream file(test::Root() + "/src/backend/cuda/testdata/live_tick_64_h200.txt");
   std::stringstream golden;
   golden << file.rdbuf();
   EXPECT_EQ(Table(Lower(ops_, context_, &needs_)), golden.str());
