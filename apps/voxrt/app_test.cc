@@ -165,6 +165,36 @@ TEST(Describe, EveryFlagIsInEveryDescription) {
   }
 }
 
+TEST(WeightRate, IsAShareOfWhatTheHostReadsForDevicesInHostMemory) {
+  const MemoryPeak peak = PeakFor({.backend = "cpu"}, 20e9);
+  const base::Json rate = WeightRate(10'000'000, 1.0, peak);
+  EXPECT_EQ(rate.Find("bytes")->AsInt(), 10'000'000);
+  EXPECT_DOUBLE_EQ(rate.Find("gb_per_s")->AsDouble().value_or(0), 10.0);
+  ASSERT_NE(rate.Find("share_of_read"), nullptr);
+  EXPECT_DOUBLE_EQ(rate.Find("share_of_read")->AsDouble().value_or(0), 0.5);
+  EXPECT_EQ(rate.Find("share_of_nominal"), nullptr);
+  EXPECT_EQ(WeightRateText(rate, " of weights"), "10.0 GB/s of weights, 50 % of read");
+}
+
+TEST(WeightRate, IsAShareOfTheNominalBandwidthOfACard) {
+  const MemoryPeak peak =
+      PeakFor({.backend = "cuda", .memory_bytes = int64_t{80} << 30, .memory_bytes_per_s = 4'000'000'000'000}, 20e9);
+  EXPECT_TRUE(peak.nominal);
+  const base::Json rate = WeightRate(3'000'000'000, 1.0, peak);
+  ASSERT_NE(rate.Find("share_of_nominal"), nullptr);
+  EXPECT_DOUBLE_EQ(rate.Find("share_of_nominal")->AsDouble().value_or(0), 0.75);
+  EXPECT_EQ(rate.Find("share_of_read"), nullptr);
+  EXPECT_EQ(WeightRateText(rate, ""), "3000.0 GB/s, 75 % of nominal bandwidth");
+}
+
+TEST(WeightRate, IsAShareOfNothingForACardThatDoesNotTellItsBandwidth) {
+  const base::Json rate =
+      WeightRate(3'000'000'000, 1.0, PeakFor({.backend = "cuda", .memory_bytes = int64_t{80} << 30}, 20e9));
+  EXPECT_EQ(rate.Find("share_of_read"), nullptr);
+  EXPECT_EQ(rate.Find("share_of_nominal"), nullptr);
+  EXPECT_EQ(WeightRateText(rate, ""), "3000.0 GB/s");
+}
+
 TEST(Percentile, TakesTheSmallestValueThatCoversTheShare) {
   const std::vector<double> values = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   EXPECT_EQ(Percentile(values, 0.5), 5);

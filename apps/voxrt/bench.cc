@@ -1,4 +1,5 @@
-// voxrt bench: how fast this machine runs a model, live and offline, stage by stage, against its memory bandwidth.
+// voxrt bench: how fast this machine runs a model, live and offline, stage by stage, against the bandwidth of the
+// memory that holds the weights.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/registry.h"
 #include "base/json.h"
 #include "bench_machine.h"
 #include "bench_scenarios.h"
@@ -57,12 +59,6 @@ Result<std::vector<float>> JoinClips(std::vector<std::string> paths, double seco
   }
   samples.resize(wanted);
   return samples;
-}
-
-// Weight bytes a pass reads in `ms`, in GB/s and as share of the machine's.
-Json Bandwidth(int64_t bytes, double ms, double machine_bytes_per_s) {
-  const double rate = ms > 0 ? static_cast<double>(bytes) / (ms / 1e3) : 0.0;
-  return Json::MakeObject({{"bytes", bytes}, {"gb_per_s", rate / 1e9}, {"share_of_read", rate / machine_bytes_per_s}});
 }
 
 class BenchCommand {
@@ -120,10 +116,12 @@ class BenchCommand {
       stage_bytes_ = CountStageBytes(*checkpoint);
       screen_.SetStatus("measuring mel and head");
       mel_ms_ = MeasureMel(checkpoint->config().audio, FirstSeconds(std::min(options_.seconds, 60.0)));
-      VOXRT_ASSIGN_OR_RETURN(head_ms_, MeasureHead(*checkpoint, options_.model.backend,
-                                                   {.ordinal = options_.model.device,
-                                                    .threads = options_.model.threads,
-                                                    .head_scan = options_.model.head_scan}));
+      VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Device> device,
+                             backend::OpenDevice(options_.model.backend, {.ordinal = options_.model.device,
+                                                                          .threads = options_.model.threads,
+                                                                          .head_scan = options_.model.head_scan}));
+      peak_ = PeakFor(device->info(), read_bytes_per_s_);
+      VOXRT_ASSIGN_OR_RETURN(head_ms_, MeasureHead(*checkpoint, *device));
     }
     VOXRT_ASSIGN_OR_RETURN(const std::shared_ptr<engine::Engine> engine, Load(options_.speculation_rows));
     screen_.SetStatus("live");
@@ -161,26 +159,27 @@ class BenchCommand {
                                                              {"head_scan", options_.model.head_scan},
                                                              {"speculation_rows", options_.speculation_rows},
                                                              {"load_seconds", info.load_seconds}})}});
+    if (peak_.nominal && peak_.bytes_per_s > 0) result_["engine"]["nominal_gb_per_s"] = peak_.bytes_per_s / 1e9;
     result_["memory"] = Json::MakeObject({{"peak_rss_bytes", memory.peak_bytes},
                                           {"anonymous_bytes", memory.anonymous_bytes - baseline_anonymous},
                                           {"session_bytes_at_most", info.session_bytes_at_most}});
-    result_["live"] = Json::MakeObject(
-        {{"ticks", live_.ticks},
-         {"p50_ms", live_.p50_ms},
-         {"p90_ms", live_.p90_ms},
-         {"p99_ms", live_.p99_ms},
-         {"max_ms", live_.max_ms},
-         {"x_realtime", live_.x_realtime},
-         {"weights", Bandwidth(stage_bytes_.encoder + decode_bytes, live_.p50_ms, read_bytes_per_s_)}});
+    result_["live"] =
+        Json::MakeObject({{"ticks", live_.ticks},
+                          {"p50_ms", live_.p50_ms},
+                          {"p90_ms", live_.p90_ms},
+                          {"p99_ms", live_.p99_ms},
+                          {"max_ms", live_.max_ms},
+                          {"x_realtime", live_.x_realtime},
+                          {"weights", WeightRate(stage_bytes_.encoder + decode_bytes, live_.p50_ms, peak_)}});
     result_["offline"] = OfflineJson(offline_);
     result_["offline_plain"] = OfflineJson(plain);
     result_["stages"] =
         Json::MakeObject({{"mel_ms_per_tick", mel_ms_},
                           {"encode_ms_per_tick_offline", offline_.encode_ms_per_tick},
                           {"decode_ms_per_step", plain.decode_ms_per_pass},
-                          {"decode_step_weights", Bandwidth(decode_bytes, plain.decode_ms_per_pass, read_bytes_per_s_)},
+                          {"decode_step_weights", WeightRate(decode_bytes, plain.decode_ms_per_pass, peak_)},
                           {"head_ms", head_ms_},
-                          {"head_weights", Bandwidth(stage_bytes_.head, head_ms_, read_bytes_per_s_)}});
+                          {"head_weights", WeightRate(stage_bytes_.head, head_ms_, peak_)}});
   }
 
   static Json OfflineJson(const OfflineResult& result) {
@@ -208,6 +207,12 @@ class BenchCommand {
     line("machine",
          fmt::format("{}, {} cores, {:.1f} GB/s read by {} threads", *result_.Find("machine")->Find("cpu")->AsString(),
                      CpuCount(), read_bytes_per_s_ / 1e9, static_cast<int>(Number({"machine", "threads"}))));
+    if (peak_.nominal) {
+      line("device", fmt::format("{}, {}", *result_.Find("engine")->Find("device")->AsString(),
+                                 peak_.bytes_per_s > 0
+                                     ? fmt::format("nominal memory bandwidth {:.1f} GB/s", peak_.bytes_per_s / 1e9)
+                                     : "memory bandwidth unknown"));
+    }
     line("model", fmt::format("{}, {:.1f} M parameters, {:.1f} MB", model_path_, Number({"model", "parameters"}) / 1e6,
                               Number({"model", "weight_bytes"}) / 1e6));
     line("load", fmt::format("{:.2f} s", Number({"engine", "load_seconds"})));
@@ -221,12 +226,10 @@ class BenchCommand {
     line("mel, ms per tick", fmt::format("{:.3f}", mel_ms_));
     line("encoder, ms per tick (offline)", fmt::format("{:.3f}", offline_.encode_ms_per_tick));
     line("decoder step with head, ms",
-         fmt::format("{:.3f}  {:.1f} GB/s of weights, {:.0f} % of read", Number({"stages", "decode_ms_per_step"}),
-                     Number({"stages", "decode_step_weights", "gb_per_s"}),
-                     Number({"stages", "decode_step_weights", "share_of_read"}) * 100));
+         fmt::format("{:.3f}  {}", Number({"stages", "decode_ms_per_step"}),
+                     WeightRateText(*result_.Find("stages")->Find("decode_step_weights"), " of weights")));
     line("head alone, ms",
-         fmt::format("{:.3f}  {:.1f} GB/s, {:.0f} % of read", head_ms_, Number({"stages", "head_weights", "gb_per_s"}),
-                     Number({"stages", "head_weights", "share_of_read"}) * 100));
+         fmt::format("{:.3f}  {}", head_ms_, WeightRateText(*result_.Find("stages")->Find("head_weights"), "")));
     return out;
   }
 
@@ -237,6 +240,7 @@ class BenchCommand {
   std::string model_path_;
   std::vector<float> samples_;
   double read_bytes_per_s_ = 0.0;
+  MemoryPeak peak_;
   StageBytes stage_bytes_;
   double mel_ms_ = 0.0;
   double head_ms_ = 0.0;

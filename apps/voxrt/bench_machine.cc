@@ -1,6 +1,7 @@
 // Measurements of the machine and the process; see the header.
 #include "bench_machine.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -64,6 +65,28 @@ double MeasureReadBandwidth(int threads) {
     best = std::max(best, static_cast<double>(kBandwidthBytes) / seconds);
   }
   return sink == 0 ? 0.0 : best;  // the sum is never 0: it only has to be used
+}
+
+MemoryPeak PeakFor(const backend::DeviceInfo& device, double host_read_bytes_per_s) {
+  if (device.memory_bytes == 0) return {.bytes_per_s = host_read_bytes_per_s};
+  return {.bytes_per_s = static_cast<double>(device.memory_bytes_per_s), .nominal = true};
+}
+
+base::Json WeightRate(int64_t bytes, double ms, const MemoryPeak& peak) {
+  const double rate = ms > 0 ? static_cast<double>(bytes) / (ms / 1e3) : 0.0;
+  base::Json json = base::Json::MakeObject({{"bytes", bytes}, {"gb_per_s", rate / 1e9}});
+  if (peak.bytes_per_s > 0) json[peak.nominal ? "share_of_nominal" : "share_of_read"] = rate / peak.bytes_per_s;
+  return json;
+}
+
+std::string WeightRateText(const base::Json& rate, std::string_view what) {
+  std::string text = fmt::format("{:.1f} GB/s{}", rate.Find("gb_per_s")->AsDouble().value_or(0.0), what);
+  for (const auto& [key, name] : {std::pair("share_of_read", "read"), {"share_of_nominal", "nominal bandwidth"}}) {
+    if (const base::Json* share = rate.Find(key)) {
+      text += fmt::format(", {:.0f} % of {}", share->AsDouble().value_or(0.0) * 100, name);
+    }
+  }
+  return text;
 }
 
 void ResetPeakMemory() {

@@ -8,7 +8,6 @@
 
 #include "audio/mel.h"
 #include "backend/device.h"
-#include "backend/registry.h"
 #include "backend/stream.h"
 #include "bench_machine.h"
 
@@ -155,38 +154,36 @@ double MeasureMel(const weights::AudioConfig& config, std::span<const float> sam
   return ticks == 0 ? 0.0 : Since(begin) * 1e3 / static_cast<double>(ticks);
 }
 
-Result<double> MeasureHead(const weights::Checkpoint& checkpoint, const std::string& backend,
-                           const backend::DeviceOptions& options) {
+Result<double> MeasureHead(const weights::Checkpoint& checkpoint, backend::Device& device) {
   constexpr int kWarmup = 10;
   constexpr double kMinSeconds = 1.0;
   const std::string_view name = checkpoint.Has(weights::kHeadName) ? weights::kHeadName : weights::kEmbeddingName;
   const int64_t dim = checkpoint.config().decoder.dim;
-  VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Device> device, backend::OpenDevice(backend, options));
   VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::PreparedLinear> weight,
-                         device->Prepare({.name = std::string(name),
-                                          .role = backend::LinearRole::kHead,
-                                          .blocks = {{.weight = checkpoint.Linear(name), .bias = {}}}}));
+                         device.Prepare({.name = std::string(name),
+                                         .role = backend::LinearRole::kHead,
+                                         .blocks = {{.weight = checkpoint.Linear(name), .bias = {}}}}));
   // The smallest session state that a stream accepts: one slot whose caches are never used.
   const backend::KvSpec kv{.layers = 1, .kv_heads = 1, .head_dim = 64, .window = 4, .max_rows = 4};
   VOXRT_ASSIGN_OR_RETURN(
       const std::unique_ptr<backend::SessionState> state,
-      device->CreateSessionState({.max_sessions = 1, .encoder = kv, .decoder = kv, .conv_channels = {1, 1}}));
+      device.CreateSessionState({.max_sessions = 1, .encoder = kv, .decoder = kv, .conv_channels = {1, 1}}));
   VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Stream> stream,
-                         device->CreateStream({.max_encoder_rows = 4, .max_decoder_rows = 1, .state = state.get()}));
-  VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Buffer> x, device->Allocate(1, dim, quant::DType::kF32));
-  VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Buffer> gain, device->Allocate(1, dim, quant::DType::kF32));
+                         device.CreateStream({.max_encoder_rows = 4, .max_decoder_rows = 1, .state = state.get()}));
+  VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Buffer> x, device.Allocate(1, dim, quant::DType::kF32));
+  VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Buffer> gain, device.Allocate(1, dim, quant::DType::kF32));
   VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Buffer> normed,
-                         device->Allocate(1, dim, device->info().activation_dtype));
-  VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Buffer> token, device->Allocate(1, 1, quant::DType::kI32));
+                         device.Allocate(1, dim, device.info().activation_dtype));
+  VOXRT_ASSIGN_OR_RETURN(const std::unique_ptr<backend::Buffer> token, device.Allocate(1, 1, quant::DType::kI32));
 
   // An input like a real one: none of its values stands out, and no two rows of the head give the same logit.
   std::vector<float> values(static_cast<size_t>(dim));
   std::minstd_rand random(1);
   std::normal_distribution<float> normal;
   for (float& value : values) value = normal(random);
-  VOXRT_RETURN_IF_ERROR(device->Write(x->view(), values.data()));
+  VOXRT_RETURN_IF_ERROR(device.Write(x->view(), values.data()));
   std::fill(values.begin(), values.end(), 1.0f);
-  VOXRT_RETURN_IF_ERROR(device->Write(gain->view(), values.data()));
+  VOXRT_RETURN_IF_ERROR(device.Write(gain->view(), values.data()));
 
   const backend::BatchPlan plan{.groups = {{.slot = 0, .row_begin = 0, .row_count = 1, .first_index = 0}},
                                 .rows = 1,

@@ -46,8 +46,7 @@ Result<OfflineResult> RunOffline(engine::Engine& engine, std::span<const float> 
 // Milliseconds of log-mel per tick, on one thread.
 double MeasureMel(const weights::AudioConfig& config, std::span<const float> samples);
 
-// Milliseconds of the output head (norm, product, arg-max) for one row; 0 where the backend refuses.
-Result<double> MeasureHead(const weights::Checkpoint& checkpoint, const std::string& backend,
-                           const backend::DeviceOptions& options);
+// Milliseconds of the output head (norm, product, arg-max) for one row.
+Result<double> MeasureHead(const weights::Checkpoint& checkpoint, backend::Device& device);
 
 }  // namespace voxrt::app

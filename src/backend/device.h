@@ -30,6 +30,7 @@ struct DeviceInfo {
   std::string description;   // "AVX-512 (2 threads)", "NVIDIA H200, 132 SMs"
   int64_t memory_bytes = 0;  // device memory in all, 0 = host memory
   int64_t memory_free_bytes = 0;
+  int64_t memory_bytes_per_s = 0;  // nominal bandwidth of device memory, 0 = unknown
   // Element type of activations between operations (q/k/v, attention output, FFN hidden, adapter hidden). The residual
   // stream and logits are always F32.
   quant::DType activation_dtype = quant::DType::kF32;

@@ -32,12 +32,20 @@ class GpuEngineTest : public ::testing::Test {
     auto engine = engine::Engine::Create({.model_path = kRoot + "/models/demo", .backend = "cuda", .max_sessions = 8});
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     engine_ = *std::move(engine);
+    info_ = (*device)->info();
   }
   static std::vector<float> Clip(const std::string& name) {
     return testing::ReadClip(kRoot + "/models/demo/clips/" + name + ".wav");
   }
   std::shared_ptr<engine::Engine> engine_;
+  backend::DeviceInfo info_;
 };
+
+TEST_F(GpuEngineTest, TheDeviceTellsItsNominalMemoryBandwidth) {
+  std::printf("%s: %.1f GB/s\n", info_.description.c_str(), static_cast<double>(info_.memory_bytes_per_s) / 1e9);
+  EXPECT_GT(info_.memory_bytes_per_s, 100'000'000'000);  // cards of compute capability 8.0 and later: 0.1 to 8 TB/s
+  EXPECT_LT(info_.memory_bytes_per_s, 20'000'000'000'000);
+}
 
 TEST_F(GpuEngineTest, ClipsGiveTheirReferenceTokensUpToTheFirstUndecidedOne) {
   const auto golden = testing::ReadGolden(kRoot + "/tests/golden/demo_golden.safetensors");

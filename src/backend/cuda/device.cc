@@ -61,6 +61,18 @@ WeightFormat DeviceFormat(const quant::Format& format) {
 
 int FloatSource(DType dtype) { return dtype == DType::kF32 ? 0 : dtype == DType::kBF16 ? 1 : 2; }
 
+// Clock times bus width, two transfers a clock; 0 where the driver does not tell them.
+int64_t NominalBytesPerSecond(int ordinal) {
+  int clock_khz = 0;
+  int bus_bits = 0;
+  if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrMemoryClockRate, ordinal) != cudaSuccess ||
+      cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, ordinal) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return 0;
+  }
+  return int64_t{clock_khz} * 1000 * bus_bits * 2 / 8;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<backend::Device>> CudaDevice::Open(const backend::DeviceOptions& options) {
@@ -119,6 +131,7 @@ Status CudaDevice::Init(const backend::DeviceOptions& options) {
   info_.description = fmt::format("{}, {} SMs", properties.name, sm_count_);
   info_.memory_bytes = static_cast<int64_t>(total);
   info_.memory_free_bytes = static_cast<int64_t>(free);
+  info_.memory_bytes_per_s = NominalBytesPerSecond(ordinal_);
   info_.activation_dtype = DType::kBF16;
   info_.default_kv_dtype = DType::kBF16;
   return {};

@@ -360,6 +360,9 @@ class DescribeTest(CliTest):
                      ("stages", "mel_ms_per_tick"), ("stages", "encode_ms_per_tick_offline"), ("stages", "decode_ms_per_step"),
                      ("stages", "head_ms"), ("engine", "load_seconds")):
             self.assertGreater(result[path[0]][path[1]], 0, path)
+        self.assertNotIn("nominal_gb_per_s", result["engine"])
+        for rate in (result["live"]["weights"], result["stages"]["decode_step_weights"], result["stages"]["head_weights"]):
+            self.assertAlmostEqual(rate["share_of_read"], rate["gb_per_s"] / result["machine"]["read_gb_per_s"], places=6)
 
 
 if __name__ == "__main__":
