@@ -2,7 +2,7 @@
 include_guard()
 # Machine code for each card family; nothing is compiled at start. On one machine: -DCMAKE_CUDA_ARCHITECTURES=native.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 120-real)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 120-real)
 endif()
 if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
   set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
@@ -12,5 +12,10 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 enable_language(CUDA)
+# The kernels of compute capability 9.0 use instructions that sm_90a alone has.
+if(CMAKE_CUDA_ARCHITECTURES STREQUAL "native" AND CMAKE_CUDA_ARCHITECTURES_NATIVE)
+  set(CMAKE_CUDA_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES_NATIVE})
+endif()
+list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^90(-real|-virtual)?$" "90a\\1")
 find_package(CUDAToolkit REQUIRED)
 

@@ -42,6 +42,7 @@ template <int kHeadDim, bool kInt8>
 void LaunchInstance(const AttentionParams& params, const AttentionPlan& plan) {
   AttentionParams p = params;
   p.blocks_per_tile = plan.blocks_per_tile;
+  p.group_reciprocal = 0x10000u / static_cast<uint32_t>(p.heads / p.cache.kv_heads) + 1;
   const auto blocks = static_cast<unsigned>(p.cache.kv_heads * plan.blocks_per_tile * p.tiles) + 1;  // one idle
   std::vector<float> workspace(static_cast<size_t>(plan.workspace_floats), NAN);
   std::vector<uint32_t> counters(static_cast<size_t>(plan.counters), 0u);
@@ -158,7 +159,8 @@ class AttentionEmulatedTest : public testing::TestWithParam<Case> {
     p.row_slot = slot.data(), p.row_index = index.data(), p.row_first = first.data(), p.row_begin = begin.data();
     p.tile_row = tile_row.data(), p.tile_rows = tile_rows.data(), p.tiles = static_cast<int>(tile_row.size());
     p.softmax_scale_log2 = 1.4427f / std::sqrt(static_cast<float>(c.head_dim));
-    const AttentionPlan plan = PlanAttention(c.heads, c.kv_heads, c.head_dim, c.int8, p.tiles, most, sms, kSharedLimit);
+    const AttentionPlan plan =
+        PlanAttention(c.heads, c.kv_heads, c.head_dim, c.int8, p.tiles, most, {sms, kSharedLimit});
     if (c.head_dim == 64) {
       c.int8 ? LaunchInstance<64, true>(p, plan) : LaunchInstance<64, false>(p, plan);
     } else {

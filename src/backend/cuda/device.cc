@@ -124,11 +124,16 @@ Status CudaDevice::Init(const backend::DeviceOptions& options) {
   size_t free = 0;
   size_t total = 0;
   VOXRT_RETURN_IF_ERROR(ToStatus(cudaMemGetInfo(&free, &total), "cannot ask the GPU for its free memory"));
-  sm_count_ = properties.multiProcessorCount;
-  shared_limit_ = static_cast<int>(properties.sharedMemPerBlockOptin) - 1024;  // static shared memory of the kernels
+  limits_.sm_count = properties.multiProcessorCount;
+  limits_.shared_limit =
+      static_cast<int>(properties.sharedMemPerBlockOptin) - 1024;  // static shared memory of the kernels
+  if (properties.major == 9) {
+    VOXRT_RETURN_IF_ERROR(
+        ToStatus(cuda_kernels::CountClusters(&limits_.clusters), "cannot ask the GPU how many clusters it runs"));
+  }
   programmatic_ = properties.major >= 9;
   info_.backend = "cuda";
-  info_.description = fmt::format("{}, {} SMs", properties.name, sm_count_);
+  info_.description = fmt::format("{}, {} SMs", properties.name, limits_.sm_count);
   info_.memory_bytes = static_cast<int64_t>(total);
   info_.memory_free_bytes = static_cast<int64_t>(free);
   info_.memory_bytes_per_s = NominalBytesPerSecond(ordinal_);
@@ -161,7 +166,7 @@ Result<WeightRef> CudaDevice::NewWeight(const std::string& name, WeightFormat fo
   weight.cols = static_cast<int32_t>(cols);
   weight.tiles = static_cast<int32_t>((device_rows + cuda_kernels::kTileRows - 1) / cuda_kernels::kTileRows);
   weight.units = static_cast<int32_t>((cols + cuda_kernels::kUnitCols - 1) / cuda_kernels::kUnitCols);
-  const int64_t bytes = int64_t{weight.tiles} * weight.units * UnitBytes(format);
+  const int64_t bytes = cuda_kernels::WeightBytes(format, weight.tiles, weight.units);
   VOXRT_ASSIGN_OR_RETURN(void* data, weights_.Allocate(bytes, name));
   weight.data = static_cast<const uint8_t*>(data);
   // Rows and inputs that only fill units up must be zero.

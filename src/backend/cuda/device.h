@@ -29,8 +29,7 @@ class CudaDevice final : public backend::Device {
   Result<std::unique_ptr<backend::Stream>> CreateStream(const backend::StreamSpec& spec) override;
 
   int ordinal() const { return ordinal_; }
-  int sm_count() const { return sm_count_; }
-  int shared_limit() const { return shared_limit_; }
+  const cuda_kernels::DeviceLimits& limits() const { return limits_; }
   bool programmatic() const { return programmatic_; }  // has programmatic dependent launch
 
  private:
@@ -55,8 +54,7 @@ class CudaDevice final : public backend::Device {
 
   backend::DeviceInfo info_;
   int ordinal_ = 0;
-  int sm_count_ = 1;
-  int shared_limit_ = 0;
+  cuda_kernels::DeviceLimits limits_;
   bool programmatic_ = false;
 
   std::mutex mutex_;  // of everything below

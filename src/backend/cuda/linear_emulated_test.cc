@@ -8,6 +8,7 @@
 
 #include "backend/cuda/emulation/emulator.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/linear_hopper.cuh"
 #include "backend/cuda/kernels/linear_small.cuh"
 #include "backend/cuda/kernels/linear_wide.cuh"
 
@@ -44,26 +45,51 @@ void LaunchFormat(const LinearParams& params, const LinearPlan& plan, bool gener
   p.split_counter = counters.data();
   const auto blocks = static_cast<unsigned>(plan.blocks);
   auto run = [&](dim3 grid, int threads, auto kernel) {
-    cuda_emulation::Launch(grid, threads, plan.shared_bytes, 11, [&] { kernel(p); });
+    cuda_emulation::Launch(
+        grid, threads, plan.shared_bytes, 11, [&] { kernel(p); }, plan.cluster);
   };
   if (plan.kernel == LinearKernel::kSmall) {
     constexpr int kDeepest = RingSlots(kFormat, 0);
     if (!general && plan.slots == kDeepest) {
+      auto run_norm = [&](auto one, auto two) {
+        run(blocks, kSmallThreads, NormSteps(p.weight.cols) == 1 ? one : two);
+      };
       if (FitsUse(p, SmallUse::kNormQkv))
-        return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormQkv>);
+        return run_norm(LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormQkv, 1>,
+                        LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormQkv, 2>);
       if (FitsUse(p, SmallUse::kNormSwiGlu))
-        return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormSwiGlu>);
+        return run_norm(LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormSwiGlu, 1>,
+                        LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormSwiGlu, 2>);
       if (FitsUse(p, SmallUse::kNormHead))
-        return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormHead>);
-      if (FitsUse(p, SmallUse::kPlainAdd))
-        return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, kDeepest, SmallUse::kPlainAdd>);
+        return run_norm(LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormHead, 1>,
+                        LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormHead, 2>);
     }
+    if (!general && plan.slots == RingSlots(kFormat, 1) && FitsUse(p, SmallUse::kPlainAdd))
+      return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, RingSlots(kFormat, 1), SmallUse::kPlainAdd>);
     if (plan.slots == kDeepest) return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, RingSlots(kFormat, 0)>);
     if (plan.slots == RingSlots(kFormat, 1))
       return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, RingSlots(kFormat, 1)>);
     return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, RingSlots(kFormat, 2)>);
   }
-  const int threads = plan.tiles_per_block * 32;
+  const int threads = (plan.tiles_per_block + (plan.kernel == LinearKernel::kHopper ? 1 : 0)) * 32;
+  if (plan.kernel == LinearKernel::kHopper) {
+    p.rows_map.words[0] = reinterpret_cast<uint64_t>(p.input.data);
+    p.rows_map.words[1] = static_cast<uint64_t>(p.rows);
+    p.rows_map.words[2] = static_cast<uint64_t>(p.input.stride);
+    p.rows_map.words[3] = static_cast<uint64_t>(plan.columns);
+    auto run_hopper = [&](auto columns) {
+      constexpr int kN8 = decltype(columns)::value / 8;
+      const RowsUse use = general ? RowsUse::kAny : RowsUseOf(p);
+      if (use == RowsUse::kQkv) return run(blocks, threads, LinearHopperKernel<kFormat, kN8, RowsUse::kQkv>);
+      if (use == RowsUse::kSwiGlu) return run(blocks, threads, LinearHopperKernel<kFormat, kN8, RowsUse::kSwiGlu>);
+      if (use == RowsUse::kAdd) return run(blocks, threads, LinearHopperKernel<kFormat, kN8, RowsUse::kAdd>);
+      if (use == RowsUse::kHead) return run(blocks, threads, LinearHopperKernel<kFormat, kN8, RowsUse::kHead>);
+      run(blocks, threads, LinearHopperKernel<kFormat, kN8>);
+    };
+    if (plan.columns == 16) return run_hopper(std::integral_constant<int, 16>{});
+    if (plan.columns == 32) return run_hopper(std::integral_constant<int, 32>{});
+    return run_hopper(std::integral_constant<int, 64>{});
+  }
   if (plan.columns == 16) return run(blocks, threads, LinearWideKernel<kFormat, 2>);
   if (plan.columns == 32) return run(blocks, threads, LinearWideKernel<kFormat, 4>);
   run(blocks, threads, LinearWideKernel<kFormat, 8>);
@@ -105,7 +131,7 @@ class LinearEmulatedTest : public testing::TestWithParam<Case> {
     w.tiles = (c.outputs + kTileRows - 1) / kTileRows;
     w.units = (c.cols + kUnitCols - 1) / kUnitCols;
     const int unit = UnitBytes(c.format);
-    codes_.resize(static_cast<size_t>(w.tiles) * static_cast<size_t>(w.units * unit));
+    codes_.resize(static_cast<size_t>(WeightBytes(c.format, w.tiles, w.units)));
     std::mt19937 random(5);
     std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
     const int code_bytes = c.format == WeightFormat::kBf16                                            ? 0
@@ -190,8 +216,10 @@ class LinearEmulatedTest : public testing::TestWithParam<Case> {
         p.output.slot_token = &slot_token;
         p.output.head_row = head_rows_.data();
       }
-      const LinearPlan plan = PlanLinear(p, kSms, kSharedLimit);
-      EXPECT_TRUE(plan.kernel == (p.rows <= kSmallRows ? LinearKernel::kSmall : LinearKernel::kWide));
+      const LinearPlan plan = PlanLinear(p, {kSms, kSharedLimit, hopper_ ? 2 : 0});
+      EXPECT_TRUE(plan.kernel == (p.rows <= kSmallRows ? LinearKernel::kSmall
+                                  : hopper_            ? LinearKernel::kHopper
+                                                       : LinearKernel::kWide));
       LaunchLinearEmulated(p, plan, general);
       EXPECT_EQ(counter, 0u);
     }
@@ -206,12 +234,15 @@ class LinearEmulatedTest : public testing::TestWithParam<Case> {
   std::vector<int64_t> index_;
   int64_t stride_ = 0;
   int rows_ = 0;
+  bool hopper_ = false;
 };
 
 TEST_P(LinearEmulatedTest, BothKernelsAndEveryRowCountGiveTheSameBits) {
   const Case& c = GetParam();
   const Result whole = Run(c.rows);
   EXPECT_TRUE(whole == Run(7)) << "7 rows a call";
+  hopper_ = true;
+  EXPECT_TRUE(whole == Run(c.rows)) << "the kernel of compute capability 9.0";
   if (c.rows > 32) {
     EXPECT_TRUE(whole == Run(32)) << "32 rows a call";
   }
@@ -295,7 +326,7 @@ TEST_P(LinearEmulatedTest, ProductsAreRight) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LinearEmulatedTest,
                          testing::Values(Case{WeightFormat::kInt4G128, OutputKind::kAddTo, 80, 2048, 20},
-                                         Case{WeightFormat::kInt4G128, OutputKind::kAddTo, 200, 640, 70},
+                                         Case{WeightFormat::kInt4G128, OutputKind::kAddTo, 200, 640, 150},
                                          Case{WeightFormat::kInt4G128, OutputKind::kSwiGlu, 224, 384, 130},
                                          Case{WeightFormat::kInt4G128, OutputKind::kQkv, 192, 256, 66},
                                          Case{WeightFormat::kInt4G32, OutputKind::kAddTo, 96, 1280, 33},

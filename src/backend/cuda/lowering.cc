@@ -136,7 +136,7 @@ class Lowering {
     p.tiles = plan.tiles;
     p.softmax_scale_log2 = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(a.shape.head_dim)));
     phase.plan = cuda_kernels::PlanAttention(a.shape.heads, a.shape.kv_heads, a.shape.head_dim, int8, plan.tiles,
-                                             plan.most_tile_rows, c_.sm_count, c_.shared_limit);
+                                             plan.most_tile_rows, c_.device);
     needs_->workspace_floats = std::max(needs_->workspace_floats, phase.plan.workspace_floats);
     needs_->counters = std::max<int64_t>(needs_->counters, phase.plan.counters);
     p.workspace = c_.workspace;
@@ -299,8 +299,8 @@ class Lowering {
 
   // Phases of one wave take small and large places on the SMs in turn (kernels/shapes.h).
   void GivePlaces() {
-    const int large = std::min(cuda_kernels::kLargePhaseBytes, c_.shared_limit);
-    const int small = std::min(cuda_kernels::kSmallPhaseBytes, c_.shared_limit);
+    const int large = std::min(cuda_kernels::kLargePhaseBytes, c_.device.shared_limit);
+    const int small = std::min(cuda_kernels::kSmallPhaseBytes, c_.device.shared_limit);
     bool is_large = false;
     for (Phase& phase : phases_) {
       const int place = is_large ? large : small;
@@ -309,7 +309,7 @@ class Lowering {
           l->plan.shared_bytes = std::max(l->plan.shared_bytes, place);
       } else if (auto* a = std::get_if<AttentionPhase>(&phase.body)) {
         const int blocks = a->params.cache.kv_heads * a->plan.blocks_per_tile * a->params.tiles;
-        if (blocks <= c_.sm_count) a->plan.shared_bytes = std::max(a->plan.shared_bytes, place);
+        if (blocks <= c_.device.sm_count) a->plan.shared_bytes = std::max(a->plan.shared_bytes, place);
       } else if (auto* i = std::get_if<cuda_kernels::IngestParams>(&phase.body)) {
         if (i->rows <= cuda_kernels::kSmallRows) i->shared_bytes = place;
       } else if (auto* e = std::get_if<cuda_kernels::EmbedParams>(&phase.body)) {
@@ -329,7 +329,7 @@ class Lowering {
       const auto* linear = std::get_if<LinearPhase>(&phases_[i].body);
       if (linear == nullptr || linear->plan.kernel != cuda_kernels::LinearKernel::kSmall) return {};
       const cuda_kernels::WeightRef& w = linear->params.weight;
-      return {w.data, int64_t{w.tiles} * w.units * UnitBytes(w.format)};
+      return {w.data, cuda_kernels::WeightBytes(w.format, w.tiles, w.units)};
     };
     for (size_t i = 0; i < phases_.size(); ++i) {
       cuda_kernels::PrefetchRef prefetch = weights_of(i + 1);
@@ -400,7 +400,7 @@ class Lowering {
     p.input = in;
     p.output = out;
     p.rows = Int(rows);
-    phase.plan = cuda_kernels::PlanLinear(p, c_.sm_count, c_.shared_limit);
+    phase.plan = cuda_kernels::PlanLinear(p, c_.device);
     if (phase.plan.kernel != cuda_kernels::LinearKernel::kSmall) {
       MakeWideInput(&p);
     } else if (in.kind == InputKind::kNorm && !in.aligned) {
@@ -424,6 +424,10 @@ class Lowering {
     const int padded = p->weight.units * cuda_kernels::kUnitCols;
     cuda_kernels::IngestParams ingest;
     ingest.input = in;
+    if (in.kind == InputKind::kConv) {
+      needs_->counters = std::max<int64_t>(needs_->counters, Plan(PlanId::kEncoder).rows);
+      ingest.input.counter = c_.counters;
+    }
     ingest.rows = p->rows;
     ingest.cols = p->weight.cols;
     ingest.padded_cols = padded;
@@ -469,7 +473,7 @@ const char* FormatText(cuda_kernels::WeightFormat format) {
 }
 
 std::string DescribeLinear(const LinearPhase& phase) {
-  constexpr const char* kKernels[] = {"small", "wide"};
+  constexpr const char* kKernels[] = {"small", "wide", "hopper"};
   constexpr const char* kInputs[] = {"plain", "norm", "conv"};
   constexpr const char* kOutputs[] = {"store", "gelu", "add", "swiglu", "qkv", "head"};
   const LinearParams& p = phase.params;

@@ -58,8 +58,7 @@ struct PlanPointers {
 
 // Everything of a stream and its device that kernels need; pointers are only passed on.
 struct LoweringContext {
-  int sm_count = 1;
-  int shared_limit = 0;
+  cuda_kernels::DeviceLimits device;
   PlanPointers plans[2];  // by PlanId
   std::function<cuda_kernels::CacheRef(backend::PlanId, int layer)> cache;
   int32_t windows[2] = {0, 0};

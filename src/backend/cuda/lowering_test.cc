@@ -31,8 +31,9 @@ constexpr Stack kDecoder{PlanId::kDecoder, 26, 32, 8, 128, 3072, 9216, 8192};
 class LoweringTest : public testing::Test {
  protected:
   LoweringTest() {
-    context_.sm_count = 132;
-    context_.shared_limit = 226 * 1024;
+    context_.device.sm_count = 132;
+    context_.device.shared_limit = 226 * 1024;
+    context_.device.clusters = 30;
     context_.cache = [](PlanId id, int) {
       const Stack& stack = id == PlanId::kEncoder ? kEncoder : kDecoder;
       cuda_kernels::CacheRef ref;
@@ -264,7 +265,8 @@ TEST_F(LoweringTest, EveryBatchFitsTheDeviceAndAsksForItsScratch) {
   for (const int64_t sessions : {2, 3, 16, 64, 512}) {
     for (const int limit : {98 * 1024, 162 * 1024, 226 * 1024}) {
       ops_.clear();
-      context_.shared_limit = limit;
+      context_.device.shared_limit = limit;
+      context_.device.clusters = limit > 200 * 1024 && sessions != 3 ? 30 : 0;
       needs_ = {};
       EmitTick(sessions);
       for (const Phase& phase : Lower(ops_, context_, &needs_)) {

@@ -145,7 +145,7 @@ void CudaStream::NoteShapes(const std::vector<Op>& ops) {
     const auto id = static_cast<KvId>(plan);
     positions_[static_cast<size_t>(plan)] = cuda_kernels::AttentionTilePositions(
         shape.heads, shape.kv_heads, shape.head_dim, state_ != nullptr && state_->kv(id).dtype == DType::kI8,
-        device_.shared_limit());
+        device_.limits().shared_limit);
   };
   for (const Op& op : ops) {
     if (const auto* a = std::get_if<backend::WindowAttentionArgs>(&op)) note(a->plan, a->shape);
@@ -203,8 +203,7 @@ void CudaStream::UploadPlans(const GraphKey& key, LoweringContext* context) {
 
 LoweringContext CudaStream::MakeContext() {
   LoweringContext c = scratch_pointers_;
-  c.sm_count = device_.sm_count();
-  c.shared_limit = device_.shared_limit();
+  c.device = device_.limits();
   auto* counters = small_.as<uint32_t>();
   c.conv_counters = counters;
   c.head_counter = counters + 2;
@@ -267,8 +266,7 @@ void CudaStream::LaunchEagerly(const std::vector<Phase>& phases) {
     }
     const cuda_kernels::LaunchContext context{.stream = stream_,
                                               .programmatic = device_.programmatic() && !plain_edges_ && !first,
-                                              .sm_count = device_.sm_count(),
-                                              .shared_limit = device_.shared_limit()};
+                                              .device = device_.limits()};
     first = false;
     Fail(ToStatus(LaunchPhase(phase, context), "cannot launch '" + Describe(phase) + "'"));
   }

@@ -116,6 +116,7 @@ inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
   }
   return result;
 }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline float Bf16Bits(uint32_t half_word) { return __uint_as_float(half_word << 16); }
 inline uint32_t ToBf16Bits(double v) {  // one rounding
   float f = static_cast<float>(v);
@@ -189,8 +190,68 @@ inline void Mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a
     d[i] = static_cast<float>(sum);
   }
 }
+inline constexpr bool kBuildsHopper = true, kBuildsWide = true;
+inline void ShowBarriers() {}
+inline void InitBarrier(uint64_t* barrier, int count) { cuda_emulation::InitBarrier(barrier, count); }
+inline void Arrive(uint64_t* barrier) { cuda_emulation::ArriveAt(barrier, 0); }
+inline void ArriveAndExpect(uint64_t* barrier, int bytes) { cuda_emulation::ArriveAt(barrier, bytes); }
+inline void WaitBarrier(uint64_t* barrier, uint32_t parity) { cuda_emulation::WaitForPhase(barrier, parity); }
+inline void BulkCopy(uint32_t shared, const void* global, int bytes, uint64_t* barrier) {
+  cuda_emulation::CopyForBarrier(cuda_emulation::SharedMemory() + shared, global, bytes, barrier);
+}
+// The words of a map here: data, rows, stride in elements, rows of a copy.
+inline void BulkRows(uint32_t shared, const RowsMap& map, int column, int row, uint64_t* barrier) {
+  static const char kZeros[128] = {};
+  const auto* const data = reinterpret_cast<const char*>(map.words[0]);
+  for (int r = 0; r < static_cast<int>(map.words[3]); ++r) {
+    const bool exists = row + r < static_cast<int>(map.words[1]);
+    for (int chunk = 0; chunk < 8; ++chunk) {
+      const uint32_t at = shared + static_cast<uint32_t>(r * 128 + (chunk ^ (r & 7)) * 16);
+      const int64_t element = static_cast<int64_t>(row + r) * static_cast<int64_t>(map.words[2]) + column + chunk * 8;
+      cuda_emulation::CopyForBarrier(cuda_emulation::SharedMemory() + at, exists ? data + element * 2 : kZeros, 16,
+                                     barrier);
+    }
+  }
+}
+inline void FenceGroupMma() {}
+inline void FinishRegisters(uint32_t (&)[4]) {}
+inline void CommitGroupMma() {}
+inline void WaitGroupMma() { __syncwarp(); }
+// One warp's part: its 16 rows of weights; rows of x are found by the descriptor.
+template <int kN8>
+void GroupMma(float (&d)[kN8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+  const cuda_emulation::Lanes lanes = cuda_emulation::ExchangeInWarp(a, 4);
+  const int lane = cuda_emulation::Lane(), g = lane / 4, c = lane % 4;
+  const auto start = static_cast<uint32_t>(b & 0x3fffu) * 16,
+             eight_rows = static_cast<uint32_t>(b >> 32 & 0x3fffu) * 16;
+  auto x = [&](int column, int k) {
+    uint32_t at =
+        start + static_cast<uint32_t>(column / 8) * eight_rows + static_cast<uint32_t>(column % 8 * 128 + k * 2);
+    at ^= (at >> 7 & 7u) << 4;
+    uint16_t bits;
+    std::memcpy(&bits, cuda_emulation::SharedMemory() + at, 2);
+    return static_cast<double>(Bf16Bits(bits));
+  };
+  for (int n = 0; n < kN8; ++n)
+    for (int i = 0; i < 4; ++i) {
+      double sum = add ? static_cast<double>(d[n][i]) : 0.0;
+      for (int k = 0; k < 16; ++k) {
+        const uint32_t word = lanes[4 * g + k % 8 / 2][2 * (k / 8) + i / 2];
+        sum += static_cast<double>(Bf16Bits(k % 2 ? word >> 16 : word & 0xffffu)) * x(n * 8 + 2 * c + i % 2, k);
+      }
+      d[n][i] = static_cast<float>(sum);
+    }
+}
+inline void SyncWarps(int warps) { cuda_emulation::SyncSome(warps * 32); }
+inline void SyncCluster() { cuda_emulation::SyncCluster(); }
+inline void ArriveInCluster(uint64_t* barrier, int rank) { cuda_emulation::ArriveInBlock(barrier, rank); }
+inline void WaitBarrierInCluster(uint64_t* barrier, uint32_t parity) { WaitBarrier(barrier, parity); }
+inline const float* MapToCluster(const float* pointer, int rank) {
+  return reinterpret_cast<const float*>(cuda_emulation::InBlock(reinterpret_cast<const char*>(pointer), rank));
+}
 inline void LaunchDependents() {}
 inline void WaitForPrevious() {}
+inline uint32_t CountArrival(uint32_t* counter) { return (*counter)++; }
 inline void PrefetchL2(const void*) {}
 inline unsigned long long GlobalTimer() { return 0; }
 inline unsigned SmId() { return 0; }

@@ -50,6 +50,8 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     return;
   }
   const int rows = tile_rows * group, block_groups = kGroups / p.blocks_per_tile;
+  auto position_of = [&](int t) { return static_cast<int>((static_cast<uint32_t>(t) * p.group_reciprocal) >> 16); };
+  const uint32_t rows_reciprocal = 0x10000u / static_cast<uint32_t>(rows) + 1;  // i / rows of a small i
   const AttentionLayout l = MakeAttentionLayout(kHeadDim, kInt8, rows, block_groups);
 
   const int slot = p.row_slot[first_row];
@@ -191,13 +193,14 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
   Mark(p.trace, 1);
   // q tile: query t = position t / group, head t % group.
   char* const q_tile = smem + l.q;
-  for (int i = thread; i < kQ8 * kHeadDim; i += kThreads) {
-    const int t = i / (kHeadDim / 8), chunk = i % (kHeadDim / 8);
+  static_assert(kQ8 * kHeadDim <= kThreads);
+  if (thread < kQ8 * kHeadDim) {
+    const int t = thread / (kHeadDim / 8), chunk = thread % (kHeadDim / 8), position = position_of(t);
     uint4 v = {0, 0, 0, 0};
     if (t < rows)
       v = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(p.q) +
-                                                (first_row + t / group) * p.q_stride +
-                                                (kv_head * group + t % group) * kHeadDim) +
+                                                (first_row + position) * p.q_stride +
+                                                (kv_head * group + t - position * group) * kHeadDim) +
                  chunk);
     *reinterpret_cast<uint4*>(q_tile + t * kHeadDim * 2 + (chunk ^ (t & 7)) * 16) = v;
   }
@@ -211,7 +214,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int t = n * 8 + 2 * c + i;
-      index[n][i] = t < rows ? first + t / group : -1;  // -1: sees nothing
+      index[n][i] = t < rows ? first + position_of(t) : -1;  // -1: sees nothing
       lows[n][i] = max(low, index[n][i] - p.window + 1);
     }
   const int all_low = max(low, last - p.window + 1);  // keys from here to `first` are seen by all queries
@@ -404,8 +407,10 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
   // Weights of the chains in their group, maximum and sum of the group.
   float* const weights = reinterpret_cast<float*>(smem + l.weights);
   float* const heads = reinterpret_cast<float*>(smem + l.group);
-  for (int i = thread; i < block_groups * rows; i += kThreads) {
-    const int which = i / rows, t = i - which * rows;
+  static_assert(kGroups * 8 * kQ8 <= kThreads);
+  if (thread < block_groups * rows) {
+    const int i = thread, which = static_cast<int>((static_cast<uint32_t>(i) * rows_reciprocal) >> 16),
+              t = i - which * rows;
     const float* const from = partials + (which * kAttentionWarps * rows + t) * kRowStride;
     float most = -INFINITY, total = 0.0f;
 #pragma unroll
@@ -433,7 +438,8 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     return v;
   };
   auto store = [&](int t, int d, float2 v, float total) {
-    const int64_t at = (first_row + t / group) * p.out_stride + (kv_head * group + t % group) * kHeadDim + d;
+    const int position = position_of(t);
+    const int64_t at = (first_row + position) * p.out_stride + (kv_head * group + t - position * group) * kHeadDim + d;
     *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(p.out) + at) = PackBf16(v.x / total, v.y / total);
   };
   // Values of all groups, heads[2 * (group * rows + t)] their maxima and sums.
@@ -455,6 +461,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
   const int pairs = rows * (kHeadDim / 2);
   Mark(p.trace, 3);
   if (block_groups == kGroups) {
+#pragma unroll 1
     for (int i = thread; i < pairs; i += kThreads) {
       const int t = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
       finish(t, d, [&](int s) { return merge_group(s, t, d); });
@@ -464,8 +471,10 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
   }
   float* const workspace =
       p.workspace + (static_cast<int64_t>(tile) * kv_heads + kv_head) * kGroups * 8 * kQ8 * kRowStride;
+#pragma unroll 1
   for (int i = thread; i < block_groups * pairs; i += kThreads) {
-    const int which = i / pairs, rest = i - which * pairs, t = rest / (kHeadDim / 2), d = rest % (kHeadDim / 2) * 2;
+    const int row = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
+    const int which = static_cast<int>((static_cast<uint32_t>(row) * rows_reciprocal) >> 16), t = row - which * rows;
     const float2 v = merge_group(which, t, d);
     float* const to = workspace + ((part * block_groups + which) * 8 * kQ8 + t) * kRowStride;
     __stcg(reinterpret_cast<float2*>(to + 2 + d), v);
@@ -473,22 +482,21 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       __stcg(reinterpret_cast<float2*>(to), float2{heads[2 * (which * rows + t)], heads[2 * (which * rows + t) + 1]});
   }
   __shared__ uint32_t arrived;
-  __threadfence();
   __syncthreads();
   uint32_t* const counter = p.counter + tile * kv_heads + kv_head;
-  if (thread == 0) arrived = atomicAdd(counter, 1u);
+  if (thread == 0) arrived = CountArrival(counter);
   __syncthreads();
   if (arrived != static_cast<uint32_t>(p.blocks_per_tile) - 1) return;
-  __threadfence();
   if (thread == 0) *counter = 0;
   // Maxima and sums of all groups to the shared memory of the partials, whose use is over, while the values travel.
   float* const all_heads = partials;
-  for (int i = thread; i < kGroups * rows; i += kThreads) {
-    const int s = i / rows, t = i - s * rows;
+  if (thread < kGroups * rows) {
+    const int i = thread, s = static_cast<int>((static_cast<uint32_t>(i) * rows_reciprocal) >> 16), t = i - s * rows;
     const float2 head = __ldcg(reinterpret_cast<const float2*>(workspace + (s * 8 * kQ8 + t) * kRowStride));
     all_heads[2 * i] = head.x, all_heads[2 * i + 1] = head.y;
   }
   bool ready = false;
+#pragma unroll 1
   for (int first_pair = 0; first_pair < pairs; first_pair += kThreads) {
     const int i = min(first_pair + thread, pairs - 1), t = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
     float2 v[kGroups];

@@ -101,29 +101,25 @@ __device__ __forceinline__ uint4 InputAt8(const InputRef& in, int row, int col) 
   return {PackBf16(a.x, a.y), PackBf16(a.z, a.w), PackBf16(b.x, b.y), PackBf16(b.z, b.w)};
 }
 
-// New tails of a convolution: run by the last block that has read its input, so that no block still needs the old ones.
-__device__ __forceinline__ void StoreConvTails(const InputRef& in, int input_frames, int threads, int thread) {
+// New tail of the session whose group begins at plan row `row`: run by the last block that has read the group's input,
+// so that no block still needs the old one.
+__device__ __forceinline__ void StoreConvTail(const InputRef& in, int row, int threads, int thread) {
   const int tail_rows = 3 - in.conv_stride;
-  const int plan_rows = input_frames / in.frames_per_row;
-  for (int row = 0; row < plan_rows; ++row) {
-    if (in.row_begin[row] != row) continue;  // one turn per group
-    const int first = row * in.frames_per_row, end = (row + in.row_count[row]) * in.frames_per_row;
-    float* tail = in.tail + static_cast<int64_t>(in.row_slot[row]) * tail_rows * in.conv_channels;
-    for (int channel = thread; channel < in.conv_channels; channel += threads) {
-      for (int i = 0; i < tail_rows; ++i) {  // rising: a call shorter than the tail shifts it
-        const int frame = end - tail_rows + i;
-        const int64_t at = frame * in.stride + channel;
-        float value;
-        if (frame < first) {
-          value = tail[(frame - first + tail_rows) * in.conv_channels + channel];
-        } else if (in.element == Element::kF32) {
-          value = __ldcg(static_cast<const float*>(in.data) + at);
-        } else {
-          value =
-              __uint_as_float(static_cast<uint32_t>(__ldcg(static_cast<const unsigned short*>(in.data) + at)) << 16);
-        }
-        tail[i * in.conv_channels + channel] = value;
+  const int first = row * in.frames_per_row, end = (row + in.row_count[row]) * in.frames_per_row;
+  float* tail = in.tail + static_cast<int64_t>(in.row_slot[row]) * tail_rows * in.conv_channels;
+  for (int channel = thread; channel < in.conv_channels; channel += threads) {
+    for (int i = 0; i < tail_rows; ++i) {  // rising: a call shorter than the tail shifts it
+      const int frame = end - tail_rows + i;
+      const int64_t at = frame * in.stride + channel;
+      float value;
+      if (frame < first) {
+        value = tail[(frame - first + tail_rows) * in.conv_channels + channel];
+      } else if (in.element == Element::kF32) {
+        value = __ldcg(static_cast<const float*>(in.data) + at);
+      } else {
+        value = __uint_as_float(static_cast<uint32_t>(__ldcg(static_cast<const unsigned short*>(in.data) + at)) << 16);
       }
+      tail[i * in.conv_channels + channel] = value;
     }
   }
 }

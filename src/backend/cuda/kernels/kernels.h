@@ -8,15 +8,21 @@
 
 namespace voxrt::cuda_kernels {
 
+// What plans need to know of a device.
+struct DeviceLimits {
+  int sm_count = 1;
+  int shared_limit = 0;  // most shared memory of one block, bytes
+  int clusters = 0;      // of four blocks that run at once, one an SM; 0: no Hopper kernel (compute capability 9.0)
+};
+
 struct LaunchContext {
   cudaStream_t stream = nullptr;
   bool programmatic = false;  // edge to the previous kernel of the stream: its prologue may overlap (sm_90 and later)
-  int sm_count = 1;
-  int shared_limit = 0;  // most shared memory of one block, bytes
+  DeviceLimits device;
 };
 
 // How a linear runs on a device: decided by shape, rows and device alone (pure), written into the params.
-enum class LinearKernel : int32_t { kSmall, kWide };
+enum class LinearKernel : int32_t { kSmall, kWide, kHopper };
 struct LinearPlan {
   LinearKernel kernel = LinearKernel::kSmall;
   int32_t blocks = 0;
@@ -24,13 +30,16 @@ struct LinearPlan {
   int32_t batch_tiles = 0;
   SmallPlan small{};
   WidePlan wide{};
-  int32_t slots = 0;    // units in a warp's ring (small), stages (wide)
-  int32_t columns = 0;  // rows of x in a block (wide)
+  int32_t slots = 0;    // units in a warp's ring (small), stages (wide, Hopper)
+  int32_t columns = 0;  // rows of x in a block (wide, Hopper)
+  int32_t cluster = 1;  // blocks that add their sums together (Hopper)
   int32_t shared_bytes = 0;
   int64_t workspace_floats = 0;
   int32_t split_counters = 0;
 };
-LinearPlan PlanLinear(const LinearParams& params, int sm_count, int shared_limit);
+LinearPlan PlanLinear(const LinearParams& params, const DeviceLimits& device);
+// How many clusters of four such blocks run at once on the current device: fewer than a quarter of its SMs.
+cudaError_t CountClusters(int* clusters);
 cudaError_t LaunchLinear(const LinearParams& params, const LinearPlan& plan, const LaunchContext& context);
 
 struct AttentionPlan {
@@ -44,7 +53,7 @@ struct AttentionPlan {
   int32_t counters = 0;
 };
 AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, int tiles, int most_tile_rows,
-                            int sm_count, int shared_limit);
+                            const DeviceLimits& device);
 // Rows of one session that share a tile: 16 MMA columns hold positions x query heads of a K/V head.
 int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit);
 cudaError_t LaunchAttention(const AttentionParams& params, const AttentionPlan& plan, const LaunchContext& context);

@@ -12,7 +12,7 @@ namespace voxrt::cuda_kernels {
 
 template <typename Params>
 cudaError_t Launch(void (*kernel)(Params), const Params& params, dim3 grid, int threads, int shared_bytes,
-                   const LaunchContext& context) {
+                   const LaunchContext& context, int cluster = 1) {
   // One split of the SM's memory for all kernels: blocks of two phases can only share an SM that need not be
   // reconfigured.
   cudaError_t error =
@@ -25,11 +25,18 @@ cudaError_t Launch(void (*kernel)(Params), const Params& params, dim3 grid, int 
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = context.stream;
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = context.programmatic ? 1 : 0;
+  cudaLaunchAttribute attributes[2];
+  config.attrs = attributes;
+  auto add = [&](cudaLaunchAttributeID id) -> cudaLaunchAttributeValue& {
+    attributes[config.numAttrs].id = id;
+    return attributes[config.numAttrs++].val;
+  };
+  if (context.programmatic)
+    add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
+  if (cluster > 1) {
+    auto& dimension = add(cudaLaunchAttributeClusterDimension).clusterDim;
+    dimension.x = static_cast<unsigned>(cluster), dimension.y = dimension.z = 1;
+  }
   return cudaLaunchKernelEx(&config, kernel, params);
 }
 

@@ -20,4 +20,21 @@ cudaError_t LaunchLinear(const LinearParams& params, const LinearPlan& plan, con
   return LaunchLinearFormat<WeightFormat::kBf16>(params, plan, context);
 }
 
+cudaError_t CountClusters(int* clusters) {
+  const auto kernel = LinearHopperKernel<WeightFormat::kBf16, 8>;
+  constexpr int kBytes = 160 * 1024;  // one block an SM
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (error != cudaSuccess) return error;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(4);
+  config.blockDim = dim3((HopperMostWarps(8) + 1) * 32);
+  config.dynamicSmemBytes = kBytes;
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = 4, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return cudaOccupancyMaxActiveClusters(clusters, kernel, &config);
+}
+
 }  // namespace voxrt::cuda_kernels

@@ -3,8 +3,10 @@
 #pragma once
 
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/linear_hopper.cuh"
 #include "backend/cuda/kernels/linear_small.cuh"
 #include "backend/cuda/kernels/linear_wide.cuh"
+#include "backend/cuda/kernels/rows_map.h"
 #include "backend/cuda/kernels/shapes.h"
 
 namespace voxrt::cuda_kernels {
@@ -16,20 +18,37 @@ template <WeightFormat kFormat>
 LeanKernel LeanInstance(const LinearParams& p, int slots) {
   if constexpr (kFormat == WeightFormat::kInt4G128) {
     if (slots == RingSlots(kFormat, 0)) {
-      if (FitsUse(p, SmallUse::kNormQkv)) return LinearSmallKernel<kFormat, RingSlots(kFormat, 0), SmallUse::kNormQkv>;
+      constexpr int kDeepest = RingSlots(kFormat, 0);
+      const bool one_step = NormSteps(p.weight.cols) == 1;
+      if (FitsUse(p, SmallUse::kNormQkv))
+        return one_step ? LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormQkv, 1>
+                        : LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormQkv, 2>;
       if (FitsUse(p, SmallUse::kNormSwiGlu))
-        return LinearSmallKernel<kFormat, RingSlots(kFormat, 0), SmallUse::kNormSwiGlu>;
-      if (FitsUse(p, SmallUse::kPlainAdd))
-        return LinearSmallKernel<kFormat, RingSlots(kFormat, 0), SmallUse::kPlainAdd>;
+        return one_step ? LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormSwiGlu, 1>
+                        : LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormSwiGlu, 2>;
     }
     if (slots == RingSlots(kFormat, 1) && FitsUse(p, SmallUse::kPlainAdd))
       return LinearSmallKernel<kFormat, RingSlots(kFormat, 1), SmallUse::kPlainAdd>;
   }
   if constexpr (kFormat == WeightFormat::kInt8Row) {
-    if (slots == RingSlots(kFormat, 0) && FitsUse(p, SmallUse::kNormHead))
-      return LinearSmallKernel<kFormat, RingSlots(kFormat, 0), SmallUse::kNormHead>;
+    if (slots == RingSlots(kFormat, 0) && FitsUse(p, SmallUse::kNormHead) && NormSteps(p.weight.cols) == 2)
+      return LinearSmallKernel<kFormat, RingSlots(kFormat, 0), SmallUse::kNormHead, 2>;
   }
   return nullptr;
+}
+
+template <WeightFormat kFormat, int kN8>
+LeanKernel HopperInstance(const LinearParams& p) {
+  const RowsUse use = RowsUseOf(p);
+  if constexpr (kFormat == WeightFormat::kInt4G128) {
+    if (use == RowsUse::kQkv) return LinearHopperKernel<kFormat, kN8, RowsUse::kQkv>;
+    if (use == RowsUse::kSwiGlu) return LinearHopperKernel<kFormat, kN8, RowsUse::kSwiGlu>;
+    if (use == RowsUse::kAdd) return LinearHopperKernel<kFormat, kN8, RowsUse::kAdd>;
+  }
+  if constexpr (kFormat == WeightFormat::kInt8Row) {
+    if (use == RowsUse::kHead) return LinearHopperKernel<kFormat, kN8, RowsUse::kHead>;
+  }
+  return LinearHopperKernel<kFormat, kN8>;
 }
 
 template <WeightFormat kFormat>
@@ -40,14 +59,24 @@ cudaError_t LaunchLinearFormat(const LinearParams& params, const LinearPlan& pla
   p.small = plan.small;
   p.wide = plan.wide;
   const dim3 grid(static_cast<unsigned>(plan.blocks));
-  const int threads = plan.kernel == LinearKernel::kSmall ? kSmallThreads : plan.tiles_per_block * 32;
-  auto launch = [&](auto kernel) { return Launch(kernel, p, grid, threads, plan.shared_bytes, context); };
+  const int threads = plan.kernel == LinearKernel::kSmall
+                          ? kSmallThreads
+                          : (plan.tiles_per_block + (plan.kernel == LinearKernel::kHopper ? 1 : 0)) * 32;
+  auto launch = [&](auto kernel) { return Launch(kernel, p, grid, threads, plan.shared_bytes, context, plan.cluster); };
   if (plan.kernel == LinearKernel::kSmall) {
     const LeanKernel lean = LeanInstance<kFormat>(p, plan.slots);
     if (lean != nullptr) return launch(lean);
     if (plan.slots == RingSlots(kFormat, 0)) return launch(LinearSmallKernel<kFormat, RingSlots(kFormat, 0)>);
     if (plan.slots == RingSlots(kFormat, 1)) return launch(LinearSmallKernel<kFormat, RingSlots(kFormat, 1)>);
     return launch(LinearSmallKernel<kFormat, RingSlots(kFormat, 2)>);
+  }
+  if (plan.kernel == LinearKernel::kHopper) {
+    const cudaError_t error = MakeRowsMap(p.input.data, p.rows, int64_t{p.weight.units} * kUnitCols, p.input.stride,
+                                          plan.columns, &p.rows_map);
+    if (error != cudaSuccess) return error;
+    if (plan.columns == 16) return launch(HopperInstance<kFormat, 2>(p));
+    if (plan.columns == 32) return launch(HopperInstance<kFormat, 4>(p));
+    return launch(HopperInstance<kFormat, 8>(p));
   }
   if (plan.columns == 16) return launch(LinearWideKernel<kFormat, 2>);
   if (plan.columns == 32) return launch(LinearWideKernel<kFormat, 4>);

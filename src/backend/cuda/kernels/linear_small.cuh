@@ -29,9 +29,11 @@ constexpr OutputKind OutputOf(SmallUse use) {
          : use == SmallUse::kNormHead   ? OutputKind::kHead
                                         : OutputKind::kAddTo;
 }
+// Vectors of a row that a lane takes.
+__host__ __device__ constexpr int NormSteps(int cols) { return (NormPartCols(cols) / 4 + 31) / 32; }
 // Whether the rows of a norm stay in registers between the sum and its use.
 __host__ __device__ constexpr bool NormFitsRegisters(int cols, int rows) {
-  const int steps = (NormPartCols(cols) / 4 + 31) / 32;
+  const int steps = NormSteps(cols);
   return steps <= 2 && rows * steps <= 4;
 }
 // Whether a phase may run on the instance for `use`.
@@ -90,13 +92,15 @@ __device__ __forceinline__ void PrefetchNormConstants(const LinearParams& p, int
 }
 
 // Normalised rows as bf16 at x. Up to four vectors of a thread stay in registers between the sum and its use.
-template <bool kConstantsRead>
+template <SmallUse kUse, int kSteps>
 __device__ __forceinline__ void StageNorm(const LinearParams& p, const NormConstants& constants, char* x, int x_stride,
                                           float* parts, int warp, int lane) {
+  constexpr bool kConstantsRead = IsNorm(kUse);
   const InputRef& in = p.input;
   const int cols = p.weight.cols, rows = p.rows;
   const int part_cols = NormPartCols(cols), begin = warp * part_cols, end = min(begin + part_cols, cols);
-  const int steps = (part_cols / 4 + 31) / 32;
+  const int steps = kSteps > 0 ? kSteps : NormSteps(cols);
+  const bool scaled = (kUse == SmallUse::kAny || kUse == SmallUse::kNormSwiGlu) && in.scales != nullptr;
   const bool cached = kConstantsRead || NormFitsRegisters(cols, rows);
   float4 cache[4], gain0{}, gain1{};
   if (cached) {
@@ -153,11 +157,11 @@ __device__ __forceinline__ void StageNorm(const LinearParams& p, const NormConst
   const float my_scale = NormScale(parts + min(lane, rows - 1) * kNormParts, cols, in.epsilon);
   auto store = [&](int row, int col, float4 v, float scale, float4 gain, float4 delay) {
     v = Mul4(Scale4(v, scale), gain);
-    if (in.scales) v = Mul4(v, delay);
+    if (scaled) v = Mul4(v, delay);
     *reinterpret_cast<uint2*>(x + row * x_stride + col * 2) = {PackBf16(v.x, v.y), PackBf16(v.z, v.w)};
   };
   auto delay_of = [&](int row, int col) -> float4 {
-    if (!in.scales) return {1.0f, 1.0f, 1.0f, 1.0f};
+    if (!scaled) return {1.0f, 1.0f, 1.0f, 1.0f};
     return __ldg(reinterpret_cast<const float4*>(in.scales + static_cast<int64_t>(in.scale_row[row]) * cols + col));
   };
   if (cached) {
@@ -183,23 +187,30 @@ __device__ __forceinline__ void StageNorm(const LinearParams& p, const NormConst
 }
 
 // Stages rows of x as bf16 at `x`; inputs beyond cols are zero.
-template <SmallUse kUse>
+template <SmallUse kUse, int kSteps>
 __device__ __forceinline__ void StageInput(const LinearParams& p, const NormConstants& constants, char* x, int x_stride,
                                            float* parts, int thread) {
   const InputRef& in = p.input;
   const int cols = p.weight.cols, padded = p.weight.units * kUnitCols, rows = p.rows;
   constexpr bool kPlain = kUse == SmallUse::kPlainAdd;
   if (IsNorm(kUse) || (!kPlain && in.kind == InputKind::kNorm)) {
-    StageNorm<IsNorm(kUse)>(p, constants, x, x_stride, parts, thread / 32, thread % 32);
-    for (int row = 0; row < rows; ++row)
-      for (int col = cols + thread; col < padded; col += kSmallThreads)
-        *reinterpret_cast<uint16_t*>(x + row * x_stride + col * 2) = 0;
+    StageNorm<kUse, kSteps>(p, constants, x, x_stride, parts, thread / 32, thread % 32);
+    if (padded > cols) {
+#pragma unroll 1
+      for (int row = 0; row < rows; ++row)
+#pragma unroll 1
+        for (int col = cols + thread; col < padded; col += kSmallThreads)
+          *reinterpret_cast<uint16_t*>(x + row * x_stride + col * 2) = 0;
+    }
   } else if (kPlain || (in.aligned && in.kind == InputKind::kPlain && in.element == Element::kBf16)) {
     // Straight to shared memory. Waiting for all copies also waits for the ring, which began long before.
+#pragma unroll 1
     for (int row = 0; row < rows; ++row) {
       const char* const from = static_cast<const char*>(in.data) + InputRow(in, row) * in.stride * 2;
+#pragma unroll 1
       for (int chunk = thread; chunk * 8 < cols; chunk += kSmallThreads)
         CopyAsync16(SharedAddress(x) + row * x_stride + chunk * 16, from + chunk * 16);
+#pragma unroll 1
       for (int chunk = cols / 8 + thread; chunk * 8 < padded; chunk += kSmallThreads)
         *reinterpret_cast<uint4*>(x + row * x_stride + chunk * 16) = {0, 0, 0, 0};
     }
@@ -237,7 +248,7 @@ __device__ __forceinline__ void StageInput(const LinearParams& p, const NormCons
   }
 }
 
-template <WeightFormat kFormat, int kSlots, SmallUse kUse = SmallUse::kAny>
+template <WeightFormat kFormat, int kSlots, SmallUse kUse = SmallUse::kAny, int kSteps = 0>
 __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __grid_constant__ LinearParams p) {
   VOXRT_DYNAMIC_SHARED(smem);
   constexpr int kUnit = UnitBytes(kFormat);
@@ -255,7 +266,6 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
     WaitForPrevious();
     return;
   }
-  const uint8_t* const weights = p.weight.data + static_cast<int64_t>(first_tile) * units * kUnit;
   char* const ring = smem + warp * kSlots * kUnit;
   const int items = tiles * slices;
   auto tile_of = [&](int item) { return static_cast<int>((static_cast<uint32_t>(item) * l.slice_reciprocal) >> 20); };
@@ -267,7 +277,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
   const uint8_t* produce_from = nullptr;
   auto open = [&] {
     const int tile = tile_of(produce_item), slice = produce_item - tile * slices, begin = slice * slice_units;
-    produce_from = weights + (tile * units + begin) * kUnit + lane * 16;
+    produce_from = p.weight.data + UnitAt(first_tile + tile, begin, units) * kUnit + lane * 16;
     produce_left = min(slice_units, units - begin);
   };
   if (produce_item < items) open();
@@ -277,7 +287,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
 #pragma unroll
       for (int i = 0; i < kUnit / 512; ++i) CopyAsync16Policy(to + i * 512, produce_from + i * 512, policy);
       if (lane < kUnit % 512 / 16) CopyAsync16Policy(to + kUnit / 512 * 512, produce_from + kUnit / 512 * 512, policy);
-      produce_from += kUnit;
+      produce_from += kTileGroup * kUnit;
       if (++produce_slot == kSlots) produce_slot = 0;
       if (--produce_left == 0) {
         produce_item += kSmallWarps;
@@ -297,13 +307,16 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
   if constexpr (IsNorm(kUse)) constants = LoadNormConstants(p, warp, lane);
   float* const bias = reinterpret_cast<float*>(smem + l.bias);
   if (p.weight.bias)
+#pragma unroll 1
     for (int i = thread; i < tiles * kTileRows; i += kSmallThreads)
       bias[i] = __ldg(p.weight.bias + first_tile * kTileRows + i);
   float* const rope = reinterpret_cast<float*>(smem + l.rope);
   int64_t* const cache_token = reinterpret_cast<int64_t*>(smem + l.token);
   const int half = p.output.cache.head_dim / 2;
   if (output_kind == OutputKind::kQkv) {
+#pragma unroll 1
     for (int row = 0; row < p.rows; ++row)
+#pragma unroll 1
       for (int d = thread; d < half; d += kSmallThreads) {
         rope[row * 2 * half + d] = __ldg(p.output.cos + row * half + d);
         rope[row * 2 * half + half + d] = __ldg(p.output.sin + row * half + d);
@@ -327,7 +340,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
     if (residual_n < p.weight.rows) residual[0] = __ldcg(data);
     if (residual_n + 1 < p.weight.rows) residual[1] = __ldcg(data + 1);
   }
-  StageInput<kUse>(p, constants, smem + l.x + 16, l.x_stride, reinterpret_cast<float*>(smem + l.parts), thread);
+  StageInput<kUse, kSteps>(p, constants, smem + l.x + 16, l.x_stride, reinterpret_cast<float*>(smem + l.parts), thread);
   __syncthreads();
   Mark(p.trace, 2);
   if (kAny && p.input.kind == InputKind::kConv) {
@@ -335,7 +348,9 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
     if (thread == 0) arrived = atomicAdd(p.input.counter, 1u);
     __syncthreads();
     if (arrived == static_cast<uint32_t>(min(static_cast<int>(gridDim.x), p.weight.tiles)) - 1) {
-      StoreConvTails(p.input, p.rows * p.input.conv_stride, kSmallThreads, thread);
+      const int plan_rows = p.rows * p.input.conv_stride / p.input.frames_per_row;
+      for (int row = 0; row < plan_rows; row += p.input.row_count[row])
+        StoreConvTail(p.input, row, kSmallThreads, thread);
       if (thread == 0) *p.input.counter = 0;
     }
   }
@@ -389,6 +404,7 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
     __syncthreads();
     Mark(p.trace, 3);
     if (pair_of_thread < pairs_per_pass) {
+#pragma unroll 1
       for (int pair = pair_of_thread; pair < batch_tiles * 8; pair += pairs_per_pass) {
         const int tile = pair / 8, i = pair % 8;
         const bool swiglu = output_kind == OutputKind::kSwiGlu;
@@ -438,17 +454,13 @@ __global__ void __launch_bounds__(kSmallThreads, 2) LinearSmallKernel(const __gr
     __syncthreads();
     if (pair_of_thread < pairs_per_pass) atomicMax(winners + column, best);
     __syncthreads();
-    if (thread < p.rows) {
-      atomicMax(p.output.best + thread, winners[thread]);
-      __threadfence();
-    }
+    if (thread < p.rows) atomicMax(p.output.best + thread, winners[thread]);
     __syncthreads();
-    if (thread == 0) finished = atomicAdd(p.output.counter, 1u);
+    if (thread == 0) finished = CountArrival(p.output.counter);
     __syncthreads();
     if (finished == static_cast<uint32_t>(min(static_cast<int>(gridDim.x), p.weight.tiles)) - 1) {
-      __threadfence();
       if (thread == 0) *p.output.counter = 0;
-      FinishHead(p.output, p.rows, kSmallThreads, thread);
+      FinishHead(p.output, p.rows, kSmallThreads, thread, [] { __syncthreads(); });
     }
   }
 }

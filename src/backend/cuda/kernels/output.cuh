@@ -10,6 +10,13 @@ namespace voxrt::cuda_kernels {
 __device__ __forceinline__ float GeluExact(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f)); }
 __device__ __forceinline__ float SiluProduct(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 
+// A rotary pair. Which product is rounded before the sum is said, or kernels would choose it each for itself.
+__device__ __forceinline__ void Rotate(float& x0, float& x1, float c, float s) {
+  const float rotated = fmaf(x0, c, -__fmul_rn(x1, s));
+  x1 = fmaf(x0, s, __fmul_rn(x1, c));
+  x0 = rotated;
+}
+
 // index % capacity, without a 64-bit division where it can be helped.
 __device__ __forceinline__ int RingPlace(int64_t index, int capacity) {
   if (index >> 31 != 0) return static_cast<int>(index % capacity);
@@ -90,12 +97,7 @@ __device__ __forceinline__ void FinishAs(const OutputRef& out, int rows, int row
     const int head_dim = out.cache.head_dim;
     const int head = n >> (head_dim == 64 ? 6 : 7), d = n & (head_dim - 1);  // head sizes are 64 or 128
     float r0 = RoundBf16(y0), r1 = RoundBf16(y1);
-    if (head < out.heads + out.cache.kv_heads) {
-      const float c = cos[d / 2], s = sin[d / 2];
-      const float rotated = r0 * c - r1 * s;
-      r1 = r0 * s + r1 * c;
-      r0 = rotated;
-    }
+    if (head < out.heads + out.cache.kv_heads) Rotate(r0, r1, cos[d / 2], sin[d / 2]);
     const uint32_t packed = PackBf16(r0, r1);
     *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(out.data) + row * out.stride + n) = packed;
     if (out.store_cache && head >= out.heads) {
@@ -123,7 +125,8 @@ __device__ __forceinline__ void Finish(const OutputRef& out, int rows, int row, 
 }
 
 // The last block of a head: hands the winners out, clears the scratch for the next call, wakes the host.
-__device__ __forceinline__ void FinishHead(const OutputRef& out, int rows, int threads, int thread) {
+template <typename Sync>
+__device__ __forceinline__ void FinishHead(const OutputRef& out, int rows, int threads, int thread, Sync&& sync) {
   for (int r = thread; r < rows; r += threads) {
     const unsigned long long key = atomicExch(out.best + r, 0ull);
     const int token = static_cast<int>(~static_cast<uint32_t>(key));
@@ -136,7 +139,7 @@ __device__ __forceinline__ void FinishHead(const OutputRef& out, int rows, int t
       __threadfence_system();
     }
   }
-  __syncthreads();
+  sync();
   if (thread == 0 && out.host_token) {
     const uint32_t sequence = *out.sequence + 1;
     *out.sequence = sequence;

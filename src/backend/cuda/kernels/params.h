@@ -37,6 +37,15 @@ constexpr int UnitBytes(WeightFormat format) {
   return 0;
 }
 
+// Units in memory: [four tiles][units along K][tile of the four], so that one copy takes a unit of each of four tiles.
+inline constexpr int kTileGroup = 4;
+constexpr int64_t UnitAt(int64_t tile, int unit, int units) {
+  return (tile / kTileGroup * units + unit) * kTileGroup + tile % kTileGroup;
+}
+constexpr int64_t WeightBytes(WeightFormat format, int tiles, int units) {
+  return int64_t{(tiles + kTileGroup - 1) / kTileGroup * kTileGroup} * units * UnitBytes(format);
+}
+
 // Units of one slice: up to sixteen slices of equal length, the last may be shorter.
 constexpr int SliceUnits(int units) { return (units + kMaxSlices - 1) / kMaxSlices; }
 constexpr int SliceCount(int units) { return (units + SliceUnits(units) - 1) / SliceUnits(units); }
@@ -50,7 +59,7 @@ constexpr int GroupSlices(int tiles, int units) {
 }
 
 struct WeightRef {
-  const uint8_t* data = nullptr;  // [tiles][units][UnitBytes]
+  const uint8_t* data = nullptr;  // WeightBytes, units in the order of UnitAt
   const float* bias = nullptr;    // [tiles * 16] or null
   WeightFormat format = WeightFormat::kBf16;
   int32_t rows = 0;  // valid rows
@@ -84,7 +93,7 @@ struct InputRef {
   const int32_t* row_slot = nullptr;   // of plan rows
   const int32_t* row_begin = nullptr;  // first plan row of the group of a plan row
   const int32_t* row_count = nullptr;  // rows of that group
-  uint32_t* counter = nullptr;         // blocks that have read their input
+  uint32_t* counter = nullptr;         // blocks that have read their input; one for each plan row where blocks are rows
 };
 
 // Where the K/V rows of sessions lie: [layer][page][k or v][head][64][head_dim], int8 with fp32 scales [...][64].
@@ -148,7 +157,12 @@ struct SmallPlan {
 struct WidePlan {
   int32_t slice_units, group_units, groups;
   int32_t tile_groups, items;
-  int32_t pairs;  // outputs may be read and written as pairs of fp32
+  int32_t vectors;  // outputs may be read and written eight at a time
+};
+
+// A map of the rows of x for bulk copies, as the driver encodes it (rows_map.h).
+struct RowsMap {
+  alignas(64) uint64_t words[16];
 };
 
 struct LinearParams {
@@ -159,6 +173,7 @@ struct LinearParams {
   // Set by the launcher's plan.
   SmallPlan small{};
   WidePlan wide{};
+  RowsMap rows_map{};
   int32_t tiles_per_block = 0;
   int32_t batch_tiles = 0;  // tiles folded together
   // Lowering fills in the rest.
@@ -191,8 +206,9 @@ struct AttentionParams {
   const int32_t* tile_rows = nullptr;
   int32_t tiles = 0;
   float softmax_scale_log2 = 0.0f;
-  int32_t blocks_per_tile = 1;  // blocks (CTAs) that share the groups of one (tile, head)
-  float* workspace = nullptr;   // partials of groups, where blocks share them
+  uint32_t group_reciprocal = 0;  // query t of a K/V head belongs to position t * reciprocal >> 16
+  int32_t blocks_per_tile = 1;    // blocks (CTAs) that share the groups of one (tile, head)
+  float* workspace = nullptr;     // partials of groups, where blocks share them
   uint32_t* counter = nullptr;
   PrefetchRef prefetch;
   unsigned long long* trace = nullptr;

@@ -32,7 +32,8 @@ uint32_t Reciprocal(int divisor) {
 
 // Tiles of a block, so that a device is busy evenly. The cost of a stage in cycles is that of its busiest part: tensor
 // cores, reads of x from shared memory, instructions, bytes from L2 (measured rates of an H200).
-void PlanWide(const LinearParams& p, int sm_count, int shared_limit, LinearPlan* plan) {
+void PlanWide(const LinearParams& p, const DeviceLimits& device, LinearPlan* plan) {
+  const int sm_count = device.sm_count;
   const int unit = UnitBytes(p.weight.format);
   const int columns = p.rows <= 16 ? 16 : p.rows <= 32 ? 32 : 64, n8 = columns / 8;
   const int row_blocks = (p.rows + columns - 1) / columns;
@@ -42,39 +43,52 @@ void PlanWide(const LinearParams& p, int sm_count, int shared_limit, LinearPlan*
   const int groups = (p.weight.units + group_units - 1) / group_units;
   constexpr int kWideStatic = 256;  // shared memory that the kernel has beyond what every kernel may have
   const int stages = WideStages(n8);
+  const bool hopper = device.clusters > 0;
+  const int step = hopper ? 4 : 1;  // warps of a block come in fours where they multiply together
   int64_t best = -1;
-  for (int warps = std::min(kWideMostWarps, p.weight.tiles); warps >= 1; --warps) {
-    const int stage_bytes = columns * kWideXStride + warps * unit;
-    if (stages * stage_bytes + kWideStatic > shared_limit) continue;
+  const int most_warps = hopper ? HopperMostWarps(n8) : kWideMostWarps;
+  for (int warps = std::min(most_warps, (p.weight.tiles + step - 1) / step * step); warps >= 1; warps -= step) {
+    const int stage_bytes = columns * kUnitCols * 2 + warps * unit;
+    const int shared_bytes = kWideAlign + stages * stage_bytes + columns * (warps * kTileRows + kWideSumsPad) * 4;
+    if (shared_bytes + kWideStatic > device.shared_limit) continue;
     const int tile_groups = (p.weight.tiles + warps - 1) / warps;
-    const int items = tile_groups * row_blocks * groups;
-    const int stage = std::max({500, warps * n8 * 16, warps * (170 + 12 * n8) / 4, stage_bytes * 10 / 206});
+    // Groups of one output: a cluster of blocks, or items apart.
+    const int cluster = hopper ? groups : 1;
+    const int items = tile_groups * row_blocks * (groups / cluster);
+    const int places = cluster == 1 ? sm_count : device.clusters;
+    const int products =
+        hopper ? std::max(warps * n8 * 8, warps * 180 / 4) : std::max(warps * n8 * 16, warps * (170 + 12 * n8) / 4);
+    const int stage = std::max({500, products, stage_bytes * 10 / 206});
     const int64_t cost =
-        int64_t{(items + sm_count - 1) / sm_count} * (int64_t{std::min(group_units, p.weight.units)} * stage + 700);
+        int64_t{(items + places - 1) / places} * (int64_t{std::min(group_units, p.weight.units)} * stage + 700);
     if (best >= 0 && cost >= best) continue;
     best = cost;
-    plan->kernel = LinearKernel::kWide;
+    plan->kernel = hopper ? LinearKernel::kHopper : LinearKernel::kWide;
     plan->tiles_per_block = warps;
     plan->columns = columns;
-    plan->blocks = std::min(items, sm_count);
+    plan->blocks = std::min(items, places) * cluster;
     plan->slots = stages;
-    plan->shared_bytes = stages * stage_bytes;
+    plan->shared_bytes = shared_bytes;
+    plan->cluster = cluster;
     plan->wide = {slice_units, group_units, groups, tile_groups, items, 0};
-    plan->workspace_floats = groups > 1 ? int64_t{items} * columns * warps * kTileRows : 0;
-    plan->split_counters = groups > 1 ? tile_groups * row_blocks : 0;
+    const bool apart = groups > 1 && cluster == 1;
+    plan->workspace_floats = apart ? int64_t{items} * columns * warps * kTileRows : 0;
+    plan->split_counters = apart ? tile_groups * row_blocks : 0;
   }
-  plan->wide.pairs = p.output.element == Element::kF32 && p.output.stride % 2 == 0 && p.weight.rows % 2 == 0 &&
-                             reinterpret_cast<uintptr_t>(p.output.data) % 8 == 0
-                         ? 1
-                         : 0;
+  const int outputs = p.output.kind == OutputKind::kSwiGlu ? p.weight.rows / 2 : p.weight.rows;
+  plan->wide.vectors =
+      p.output.stride % 8 == 0 && outputs % 8 == 0 && reinterpret_cast<uintptr_t>(p.output.data) % 16 == 0 ? 1 : 0;
 }
 
-bool PlanSmall(const LinearParams& p, int sm_count, int shared_limit, LinearPlan* plan) {
+bool PlanSmall(const LinearParams& p, const DeviceLimits& device, LinearPlan* plan) {
+  const int sm_count = device.sm_count, shared_limit = device.shared_limit;
   const int tiles_per_block = (p.weight.tiles + sm_count - 1) / sm_count;
   const int wanted = std::min(tiles_per_block, 16);
   for (const int limit :
        {std::min(shared_limit, kSmallPhaseBytes), std::min(shared_limit, kLargePhaseBytes), shared_limit}) {
-    for (int depth = 0; depth < kRingDepths; ++depth) {
+    // Outputs that are added have one depth, so that phases of different inputs share an instance.
+    const int least_depth = p.output.kind == OutputKind::kAddTo ? 1 : 0;
+    for (int depth = least_depth; depth < kRingDepths; ++depth) {
       const int slots = RingSlots(p.weight.format, depth);
       const int least = depth + 1 < kRingDepths ? std::min(wanted, 3) : 1;
       for (int batch = wanted; batch >= least; --batch) {
@@ -103,10 +117,10 @@ bool PlanSmall(const LinearParams& p, int sm_count, int shared_limit, LinearPlan
 
 }  // namespace
 
-LinearPlan PlanLinear(const LinearParams& p, int sm_count, int shared_limit) {
+LinearPlan PlanLinear(const LinearParams& p, const DeviceLimits& device) {
   LinearPlan plan;
-  if (p.rows <= kSmallRows && PlanSmall(p, sm_count, shared_limit, &plan)) return plan;
-  PlanWide(p, sm_count, shared_limit, &plan);  // one tile to a block fits the 98 KB of every supported device
+  if (p.rows <= kSmallRows && PlanSmall(p, device, &plan)) return plan;
+  PlanWide(p, device, &plan);  // one tile to a block fits the 98 KB of every supported device
   return plan;
 }
 
@@ -118,7 +132,8 @@ int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int
 }
 
 AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, int tiles, int most_tile_rows,
-                            int sm_count, int shared_limit) {
+                            const DeviceLimits& device) {
+  const int sm_count = device.sm_count, shared_limit = device.shared_limit;
   constexpr int kTwoOnOneSm = 112 * 1024;
   AttentionPlan plan;
   plan.tile_positions = AttentionTilePositions(heads, kv_heads, head_dim, int8, shared_limit);

@@ -23,8 +23,62 @@ __device__ __forceinline__ float LoadElement(const void* data, Element element, 
   return __uint_as_float(static_cast<uint32_t>(__ldcg(static_cast<const unsigned short*>(data) + at)) << 16);
 }
 
+// A norm of aligned rows that stay in registers, to bf16: one block per row, part = warp (input.cuh). Apart from the
+// rest of IngestKernel, because batches run it twice a layer and less code is less time.
+inline constexpr int kIngestThreads = kNormParts * 32, kNormSteps = 2;
+bool FitsNorm(const IngestParams& p) {
+  return p.input.kind == InputKind::kNorm && p.input.aligned && p.out_stride % 8 == 0 &&
+         p.out_element == Element::kBf16 && p.padded_cols == p.cols && NormPartCols(p.cols) <= kNormSteps * 128;
+}
+__global__ void __launch_bounds__(kIngestThreads) NormKernel(const __grid_constant__ IngestParams p) {
+  __shared__ float parts[kNormParts];
+  const InputRef& in = p.input;
+  const int row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  LaunchDependents();
+  Mark(p.trace, 0);
+  const int part_cols = NormPartCols(p.cols), begin = warp * part_cols + lane * 4,
+            end = min((warp + 1) * part_cols, p.cols);
+  const float* const scales =
+      in.scales && row < p.rows ? in.scales + static_cast<int64_t>(in.scale_row[row]) * p.cols : nullptr;
+  float4 gain[kNormSteps], scale4[kNormSteps], x[kNormSteps];
+#pragma unroll
+  for (int i = 0; i < kNormSteps; ++i) {
+    const int col = begin + i * 128;
+    gain[i] = scale4[i] = {1.0f, 1.0f, 1.0f, 1.0f};
+    if (col < end) gain[i] = __ldg(reinterpret_cast<const float4*>(in.gain + col));
+    if (col < end && scales) scale4[i] = __ldg(reinterpret_cast<const float4*>(scales + col));
+  }
+  WaitForPrevious();
+  Mark(p.trace, 1);
+  Mark(p.trace, 2);
+  if (row >= p.rows) return;
+  const float* const source = static_cast<const float*>(in.data) + InputRow(in, row) * in.stride;
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kNormSteps; ++i) {
+    x[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (begin + i * 128 < end) x[i] = __ldcg(reinterpret_cast<const float4*>(source + begin + i * 128));
+  }
+#pragma unroll
+  for (int i = 0; i < kNormSteps; ++i) sum = SquareSum(x[i], sum);
+  sum = WarpSum(sum);
+  if (lane == 0) parts[warp] = sum;
+  __syncthreads();
+  const float scale = NormScale(parts, p.cols, in.epsilon);
+  auto* const out = static_cast<__nv_bfloat16*>(p.out) + row * p.out_stride;
+#pragma unroll
+  for (int i = 0; i < kNormSteps; ++i) {
+    const int col = begin + i * 128;
+    if (col >= end) continue;
+    float4 v = Mul4(Scale4(x[i], scale), gain[i]);
+    if (scales) v = Mul4(v, scale4[i]);
+    *reinterpret_cast<uint2*>(out + col) = {PackBf16(v.x, v.y), PackBf16(v.z, v.w)};
+  }
+  Mark(p.trace, 3);
+  Mark(p.trace, 4);
+}
+
 // One block per row. The sums of a norm are those of input.cuh: part = warp.
-inline constexpr int kIngestThreads = kNormParts * 32;
 
 __global__ void __launch_bounds__(kIngestThreads) IngestKernel(const __grid_constant__ IngestParams p) {
   __shared__ float parts[kNormParts];
@@ -34,19 +88,7 @@ __global__ void __launch_bounds__(kIngestThreads) IngestKernel(const __grid_cons
   LaunchDependents();
   Mark(p.trace, 0);
   const bool norm = in.kind == InputKind::kNorm;
-  // A part of up to 256 columns stays in registers, its gain comes before the wait.
-  constexpr int kSteps = 2;
-  const int part_cols = NormPartCols(p.cols), begin = warp * part_cols, end = min(begin + part_cols, p.cols);
   const bool vectors = in.aligned && p.out_stride % 8 == 0 && p.out_element == Element::kBf16;
-  const bool in_registers = norm && vectors && part_cols <= kSteps * 128;
-  float4 gain[kSteps];
-  if (in_registers) {
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      const int col = begin + lane * 4 + i * 128;
-      if (col < end) gain[i] = __ldg(reinterpret_cast<const float4*>(in.gain + col));
-    }
-  }
   WaitForPrevious();
   Mark(p.trace, 1);
   Mark(p.trace, 2);
@@ -54,41 +96,18 @@ __global__ void __launch_bounds__(kIngestThreads) IngestKernel(const __grid_cons
   const int64_t out = row * p.out_stride;
   if (norm) {
     const float* const source = static_cast<const float*>(in.data) + InputRow(in, row) * in.stride;
-    float4 x[kSteps];
+    const int part_cols = NormPartCols(p.cols), begin = warp * part_cols, end = min(begin + part_cols, p.cols);
     float sum = 0.0f;
-    if (in_registers) {
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        const int col = begin + lane * 4 + i * 128;
-        if (col < end) x[i] = __ldcg(reinterpret_cast<const float4*>(source + col));
-      }
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i)
-        if (begin + lane * 4 + i * 128 < end) sum = SquareSum(x[i], sum);
-    } else {
-      for (int col = begin + lane * 4; col < end; col += 128) sum = SquareSum(RowAt4(in, source, col, p.cols), sum);
-    }
+    for (int col = begin + lane * 4; col < end; col += 128) sum = SquareSum(RowAt4(in, source, col, p.cols), sum);
     sum = WarpSum(sum);
     if (lane == 0) parts[warp] = sum;
     __syncthreads();
     const float scale = NormScale(parts, p.cols, in.epsilon);
     const float* const scales = in.scales ? in.scales + static_cast<int64_t>(in.scale_row[row]) * p.cols : nullptr;
-    if (in_registers) {
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        const int col = begin + lane * 4 + i * 128;
-        if (col >= end) continue;
-        float4 v = Mul4(Scale4(x[i], scale), gain[i]);
-        if (scales) v = Mul4(v, __ldg(reinterpret_cast<const float4*>(scales + col)));
-        *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p.out) + out + col) = {PackBf16(v.x, v.y),
-                                                                                     PackBf16(v.z, v.w)};
-      }
-    } else {
-      for (int col = thread; col < p.cols; col += kIngestThreads) {
-        float value = __ldcg(source + col) * scale * __ldg(in.gain + col);
-        if (scales) value *= __ldg(scales + col);
-        StoreElement(p.out, p.out_element, out + col, value);
-      }
+    for (int col = thread; col < p.cols; col += kIngestThreads) {
+      float value = __ldcg(source + col) * scale * __ldg(in.gain + col);
+      if (scales) value *= __ldg(scales + col);
+      StoreElement(p.out, p.out_element, out + col, value);
     }
   } else if (vectors) {
     for (int col = thread * 8; col < p.cols; col += kIngestThreads * 8)
@@ -102,12 +121,15 @@ __global__ void __launch_bounds__(kIngestThreads) IngestKernel(const __grid_cons
   Mark(p.trace, 3);
   Mark(p.trace, 4);
   if (in.kind == InputKind::kConv) {
+    // One counter for each session: its last block stores its tail.
+    const int group = in.row_begin[row * in.conv_stride / in.frames_per_row];
+    const int blocks = in.row_count[group] * in.frames_per_row / in.conv_stride;
     __syncthreads();
-    if (thread == 0) arrived = atomicAdd(in.counter, 1u);
+    if (thread == 0) arrived = atomicAdd(in.counter + group, 1u);
     __syncthreads();
-    if (arrived == static_cast<uint32_t>(p.rows) - 1) {
-      StoreConvTails(in, p.rows * in.conv_stride, kIngestThreads, thread);
-      if (thread == 0) *in.counter = 0;
+    if (arrived == static_cast<uint32_t>(blocks) - 1) {
+      StoreConvTail(in, group, kIngestThreads, thread);
+      if (thread == 0) in.counter[group] = 0;
     }
   }
 }
@@ -140,9 +162,7 @@ __global__ void RopeKernel(const __grid_constant__ RopeParams p) {
   if (!is_v) {
     const float c = p.cos[static_cast<int64_t>(row) * (head_dim / 2) + i],
                 s = p.sin[static_cast<int64_t>(row) * (head_dim / 2) + i];
-    const float r0 = x0 * c - x1 * s;
-    x1 = x0 * s + x1 * c;
-    x0 = r0;
+    Rotate(x0, x1, c, s);
     data[d0] = __float2bfloat16_rn(x0);
     data[d1] = __float2bfloat16_rn(x1);
   }
@@ -253,12 +273,13 @@ __global__ void __launch_bounds__(kThreads) CloneKernel(const __grid_constant__ 
 
 // With a place on the SMs: one block per SM (shapes.h).
 cudaError_t LaunchIngest(const IngestParams& p, const LaunchContext& context) {
-  const int blocks = p.shared_bytes > 0 ? std::max(p.rows, context.sm_count) : p.rows;
-  return Launch(IngestKernel, p, dim3(static_cast<unsigned>(blocks)), kIngestThreads, p.shared_bytes, context);
+  const int blocks = p.shared_bytes > 0 ? std::max(p.rows, context.device.sm_count) : p.rows;
+  return Launch(FitsNorm(p) ? NormKernel : IngestKernel, p, dim3(static_cast<unsigned>(blocks)), kIngestThreads,
+                p.shared_bytes, context);
 }
 cudaError_t LaunchEmbed(const EmbedParams& p, const LaunchContext& context) {
   const int needed = (p.table.cols + kThreads - 1) / kThreads * p.rows;
-  const int blocks = p.shared_bytes > 0 ? std::max(needed, context.sm_count) : needed;
+  const int blocks = p.shared_bytes > 0 ? std::max(needed, context.device.sm_count) : needed;
   return Launch(EmbedKernel, p, dim3(static_cast<unsigned>(blocks)), kThreads, p.shared_bytes, context);
 }
 cudaError_t LaunchRope(const RopeParams& p, const LaunchContext& context) {

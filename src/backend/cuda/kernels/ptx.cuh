@@ -8,12 +8,24 @@
 
 #include "backend/cuda/kernels/params.h"
 
+// Compute capability 9.0 has kernels of its own (ptx_hopper.cuh), which need the instructions of sm_90a.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900 && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#error "compute capability 9.0 is built as 90a (CMAKE_CUDA_ARCHITECTURES=90a-real)"
+#endif
+
 #ifdef VOXRT_CUDA_EMULATION
 #include VOXRT_CUDA_EMULATION  // host versions of the same functions, for tests
 #else
 #define VOXRT_DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
 
 namespace voxrt::cuda_kernels {
+
+// Of the two kernels for many rows a device has one.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+inline constexpr bool kBuildsHopper = true, kBuildsWide = false;
+#else
+inline constexpr bool kBuildsHopper = false, kBuildsWide = true;
+#endif
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
@@ -79,6 +91,14 @@ __device__ __forceinline__ void WaitForPrevious() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
 #endif
+}
+
+// Blocks that have arrived before this one. By one thread, after a barrier of its block: what the block has written is
+// seen by whoever counts later, and this block sees what those before have written.
+__device__ __forceinline__ uint32_t CountArrival(uint32_t* counter) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;\n" : "=r"(before) : "l"(counter) : "memory");
+  return before;
 }
 
 __device__ __forceinline__ void PrefetchL2(const void* global) {

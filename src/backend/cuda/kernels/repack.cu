@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(256) RepackKernel(const __grid_constant__ Repa
   const int64_t device_row =
       p.interleave ? source_row / 8 * 16 + source_row % 8 + (p.interleave == 2 ? 8 : 0) : p.row_base + source_row;
   const int r = static_cast<int>(device_row % kTileRows), g = r % 8, upper = r / 8;
-  uint8_t* const out = p.out + (device_row / kTileRows * p.weight.units + unit) * UnitBytes(p.weight.format);
+  uint8_t* const out = p.out + UnitAt(device_row / kTileRows, unit, p.weight.units) * UnitBytes(p.weight.format);
   const int col0 = unit * kUnitCols;
   auto group_of = [&](int col) { return p.group == 0 ? 0 : col / p.group; };
   const int groups = p.group == 0 ? 1 : p.cols / p.group;

@@ -35,11 +35,15 @@ inline constexpr int kSmallPhaseBytes = 96 * 1024;
 inline constexpr int kLargePhaseBytes = 129 * 1024;
 
 // The wide kernel: most warps of a block, stages of its pipeline (deep enough for the latency of memory where stages
-// are short), bytes from row to row of a stage (an odd number of 16-byte steps, so that ldmatrix has no bank
-// conflicts).
+// are short), what a block takes besides to align them.
 inline constexpr int kWideMostWarps = 12;
+// The Hopper kernel: whether a warp unpacks one unit while another is multiplied (that takes the registers of two), and
+// how many warps multiply at most; one more asks for copies.
+constexpr bool HopperPairs(int n8) { return n8 < 8; }
+constexpr int HopperMostWarps(int n8) { return n8 == 8 && HopperPairs(n8) ? 8 : kWideMostWarps; }
 constexpr int WideStages(int n8) { return n8 == 2 ? 8 : n8 == 4 ? 6 : 4; }
-inline constexpr int kWideXStride = kUnitCols * 2 + 16;
+inline constexpr int kWideAlign = 1024;
+inline constexpr int kWideSumsPad = 4;  // floats between the columns of its sums: no bank conflicts
 
 // Attention: 8 warps a block; groups of eight chains, one a warp; key blocks in a warp's ring.
 inline constexpr int kAttentionWarps = 8;

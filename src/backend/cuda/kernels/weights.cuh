@@ -108,8 +108,7 @@ __device__ __forceinline__ void ForEachFragment(const char* unit, int lane, Load
 
 // One weight of a device matrix, as fp32: for the token table.
 __device__ __forceinline__ float WeightAt(const WeightRef& w, int row, int col) {
-  const uint8_t* unit =
-      w.data + (static_cast<int64_t>(row / kTileRows) * w.units + col / kUnitCols) * UnitBytes(w.format);
+  const uint8_t* unit = w.data + UnitAt(row / kTileRows, col / kUnitCols, w.units) * UnitBytes(w.format);
   const int r = row % kTileRows, k = col % kUnitCols;
   const int g = r % 8, upper = r / 8, in16 = k % 16;
   const int lane = 4 * g + (in16 % 8) / 2;
