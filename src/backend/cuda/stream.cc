@@ -230,12 +230,15 @@ std::vector<Phase> CudaStream::LowerWithScratch(const std::vector<Op>& ops, Lowe
   bool grown = false;
   auto grow = [&](int64_t need, int64_t LoweringNeeds::*have, int64_t unit, auto assign) {
     if (need <= have_.*have || failed()) return;
-    Result<DeviceBlock> block = DeviceBlock::Allocate(need * unit, "scratch");
+    // Graphs keep the blocks that they were recorded with: by doubling, all of them together stay below twice the last,
+    // also where batches grow session by session.
+    const int64_t size = std::max(need, 2 * (have_.*have));
+    Result<DeviceBlock> block = DeviceBlock::Allocate(size * unit, "scratch");
     if (!block.ok()) return Fail(block.status());
-    Fail(ToStatus(cudaMemsetAsync(block->as<void>(), 0, static_cast<size_t>(need * unit), stream_),
+    Fail(ToStatus(cudaMemsetAsync(block->as<void>(), 0, static_cast<size_t>(size * unit), stream_),
                   "cannot clear memory"));
     assign(block->as<void>());
-    have_.*have = need;
+    have_.*have = size;
     scratch_.push_back(*std::move(block));
     grown = true;
   };
