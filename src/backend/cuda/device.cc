@@ -130,6 +130,11 @@ Status CudaDevice::Init(const backend::DeviceOptions& options) {
   if (properties.major == 9) {
     VOXRT_RETURN_IF_ERROR(
         ToStatus(cuda_kernels::CountClusters(&limits_.clusters), "cannot ask the GPU how many clusters it runs"));
+    if (limits_.clusters < 1) {
+      return {StatusCode::kUnavailable,
+              fmt::format("{} with {} SMs has no room for a cluster of four blocks; use a larger slice of it",
+                          properties.name, limits_.sm_count)};
+    }
   }
   programmatic_ = properties.major >= 9;
   info_.backend = "cuda";
