@@ -20,7 +20,7 @@ TEST(PackTest, TileWordsOfTheDocumentedExample) {
   }
   std::vector<uint32_t> words(kCols);
   PackTileRows(codes.data(), kCols, words.data());
-  const auto word = [&](int lane, int j) { return words[static_cast<size_t>(lane * 4 + j)]; };
+  const auto word = [&](int lane, int j) { return words[static_cast<size_t>(lane) * 4 + static_cast<size_t>(j)]; };
   EXPECT_EQ(word(0, 0), 0x91918080u);
   EXPECT_EQ(word(1, 0), 0xb3b3a2a2u);
   EXPECT_EQ(word(4, 0), 0xa2a29191u);

@@ -205,7 +205,7 @@ TEST(Checkpoint, BrokenDownloadsAreDescribed) {
   const std::string good = ReadAll(weights);
   const auto error_with = [&](const std::string& bytes) {
     WriteAll(weights, bytes);
-    const std::string message = ErrorOf(folder.path());
+    std::string message = ErrorOf(folder.path());
     EXPECT_THAT(message, HasSubstr(weights));
     return message;
   };

@@ -85,7 +85,7 @@ TEST(Safetensors, NamesWhatAFileIsInstead) {
 
 TEST(Safetensors, AHeaderLengthThatLooksLikeTextIsNoText) {
   for (const char first : {'{', '<', ' '}) {
-    const auto length = static_cast<size_t>(first);
+    const auto length = static_cast<size_t>(static_cast<unsigned char>(first));
     std::string json = R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})";
     json.resize(std::max(length, json.size()), ' ');
     if (length < json.size()) json = R"({})" + std::string(length - 2, ' ');
