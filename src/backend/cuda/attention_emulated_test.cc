@@ -42,7 +42,7 @@ template <int kHeadDim, bool kInt8>
 void LaunchInstance(const AttentionParams& params, const AttentionPlan& plan) {
   AttentionParams p = params;
   p.blocks_per_tile = plan.blocks_per_tile;
-  p.group_reciprocal = 0x10000u / static_cast<uint32_t>(p.heads / p.cache.kv_heads) + 1;
+  p.group_reciprocal = plan.group_reciprocal;
   const auto blocks = static_cast<unsigned>(p.cache.kv_heads * plan.blocks_per_tile * p.tiles) + 1;  // one idle
   std::vector<float> workspace(static_cast<size_t>(plan.workspace_floats), NAN);
   std::vector<uint32_t> counters(static_cast<size_t>(plan.counters), 0u);

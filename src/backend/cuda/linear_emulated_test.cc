@@ -43,17 +43,15 @@ void LaunchFormat(const LinearParams& params, const LinearPlan& plan, bool gener
   p.workspace = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(workspace.data()) + 15) / 16 * 16);
   std::vector<uint32_t> counters(static_cast<size_t>(plan.split_counters), 0u);
   p.split_counter = counters.data();
-  const auto blocks = static_cast<unsigned>(plan.blocks);
-  auto run = [&](dim3 grid, int threads, auto kernel) {
+  auto run = [&](auto kernel) {
     cuda_emulation::Launch(
-        grid, threads, plan.shared_bytes, 11, [&] { kernel(p); }, plan.cluster);
+        dim3(static_cast<unsigned>(plan.blocks)), plan.threads, plan.shared_bytes, 11, [&] { kernel(p); },
+        plan.cluster);
   };
   if (plan.kernel == LinearKernel::kSmall) {
     constexpr int kDeepest = RingSlots(kFormat, 0);
     if (!general && plan.slots == kDeepest) {
-      auto run_norm = [&](auto one, auto two) {
-        run(blocks, kSmallThreads, NormSteps(p.weight.cols) == 1 ? one : two);
-      };
+      auto run_norm = [&](auto one, auto two) { run(NormSteps(p.weight.cols) == 1 ? one : two); };
       if (FitsUse(p, SmallUse::kNormQkv))
         return run_norm(LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormQkv, 1>,
                         LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormQkv, 2>);
@@ -65,13 +63,11 @@ void LaunchFormat(const LinearParams& params, const LinearPlan& plan, bool gener
                         LinearSmallKernel<kFormat, kDeepest, SmallUse::kNormHead, 2>);
     }
     if (!general && plan.slots == RingSlots(kFormat, 1) && FitsUse(p, SmallUse::kPlainAdd))
-      return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, RingSlots(kFormat, 1), SmallUse::kPlainAdd>);
-    if (plan.slots == kDeepest) return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, RingSlots(kFormat, 0)>);
-    if (plan.slots == RingSlots(kFormat, 1))
-      return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, RingSlots(kFormat, 1)>);
-    return run(blocks, kSmallThreads, LinearSmallKernel<kFormat, RingSlots(kFormat, 2)>);
+      return run(LinearSmallKernel<kFormat, RingSlots(kFormat, 1), SmallUse::kPlainAdd>);
+    if (plan.slots == kDeepest) return run(LinearSmallKernel<kFormat, RingSlots(kFormat, 0)>);
+    if (plan.slots == RingSlots(kFormat, 1)) return run(LinearSmallKernel<kFormat, RingSlots(kFormat, 1)>);
+    return run(LinearSmallKernel<kFormat, RingSlots(kFormat, 2)>);
   }
-  const int threads = (plan.tiles_per_block + (plan.kernel == LinearKernel::kHopper ? 1 : 0)) * 32;
   if (plan.kernel == LinearKernel::kHopper) {
     p.rows_map.words[0] = reinterpret_cast<uint64_t>(p.input.data);
     p.rows_map.words[1] = static_cast<uint64_t>(p.rows);
@@ -80,19 +76,19 @@ void LaunchFormat(const LinearParams& params, const LinearPlan& plan, bool gener
     auto run_hopper = [&](auto columns) {
       constexpr int kN8 = decltype(columns)::value / 8;
       const RowsUse use = general ? RowsUse::kAny : RowsUseOf(p);
-      if (use == RowsUse::kQkv) return run(blocks, threads, LinearHopperKernel<kFormat, kN8, RowsUse::kQkv>);
-      if (use == RowsUse::kSwiGlu) return run(blocks, threads, LinearHopperKernel<kFormat, kN8, RowsUse::kSwiGlu>);
-      if (use == RowsUse::kAdd) return run(blocks, threads, LinearHopperKernel<kFormat, kN8, RowsUse::kAdd>);
-      if (use == RowsUse::kHead) return run(blocks, threads, LinearHopperKernel<kFormat, kN8, RowsUse::kHead>);
-      run(blocks, threads, LinearHopperKernel<kFormat, kN8>);
+      if (use == RowsUse::kQkv) return run(LinearHopperKernel<kFormat, kN8, RowsUse::kQkv>);
+      if (use == RowsUse::kSwiGlu) return run(LinearHopperKernel<kFormat, kN8, RowsUse::kSwiGlu>);
+      if (use == RowsUse::kAdd) return run(LinearHopperKernel<kFormat, kN8, RowsUse::kAdd>);
+      if (use == RowsUse::kHead) return run(LinearHopperKernel<kFormat, kN8, RowsUse::kHead>);
+      run(LinearHopperKernel<kFormat, kN8>);
     };
     if (plan.columns == 16) return run_hopper(std::integral_constant<int, 16>{});
     if (plan.columns == 32) return run_hopper(std::integral_constant<int, 32>{});
     return run_hopper(std::integral_constant<int, 64>{});
   }
-  if (plan.columns == 16) return run(blocks, threads, LinearWideKernel<kFormat, 2>);
-  if (plan.columns == 32) return run(blocks, threads, LinearWideKernel<kFormat, 4>);
-  run(blocks, threads, LinearWideKernel<kFormat, 8>);
+  if (plan.columns == 16) return run(LinearWideKernel<kFormat, 2>);
+  if (plan.columns == 32) return run(LinearWideKernel<kFormat, 4>);
+  run(LinearWideKernel<kFormat, 8>);
 }
 
 void LaunchLinearEmulated(const LinearParams& p, const LinearPlan& plan, bool general) {

@@ -210,23 +210,18 @@ void EndPhase(PhaseBarrier& b) {
   b.arrived = 0;
   ++b.phase;
 }
-
-}  // namespace
-
-void InitBarrier(uint64_t* barrier, int count) { PhasesOf(barrier) = {.count = count}; }
-void ArriveAt(uint64_t* barrier, int expected_bytes) {
-  PhaseBarrier& b = PhasesOf(barrier);
+void Arrive(PhaseBarrier& b, int expected_bytes) {
   VOXRT_CHECK(b.count > 0 && b.arrived < b.count);
   ++b.arrived;
   b.bytes += expected_bytes;
   EndPhase(b);
 }
-void ArriveInBlock(uint64_t* barrier, int rank) {
-  PhaseBarrier& b = cluster->phases[{rank, barrier}];
-  VOXRT_CHECK(b.count > 0 && b.arrived < b.count);
-  ++b.arrived;
-  EndPhase(b);
-}
+
+}  // namespace
+
+void InitBarrier(uint64_t* barrier, int count) { PhasesOf(barrier) = {.count = count}; }
+void ArriveAt(uint64_t* barrier, int expected_bytes) { Arrive(PhasesOf(barrier), expected_bytes); }
+void ArriveInBlock(uint64_t* barrier, int rank) { Arrive(cluster->phases[{rank, barrier}], 0); }
 void CopyForBarrier(char* to, const void* from, int bytes, uint64_t* barrier) {
   PhaseBarrier& b = PhasesOf(barrier);
   b.copies.push_back({to, static_cast<const char*>(from), bytes});

@@ -23,7 +23,7 @@ cudaError_t LaunchInstance(const AttentionParams& p, const AttentionPlan& plan, 
 cudaError_t LaunchAttention(const AttentionParams& params, const AttentionPlan& plan, const LaunchContext& context) {
   AttentionParams p = params;
   p.blocks_per_tile = plan.blocks_per_tile;
-  p.group_reciprocal = 0x10000u / static_cast<uint32_t>(p.heads / p.cache.kv_heads) + 1;
+  p.group_reciprocal = plan.group_reciprocal;
   const bool int8 = p.cache.scale != nullptr;
   if (p.cache.head_dim == 64)
     return int8 ? LaunchInstance<64, true>(p, plan, context) : LaunchInstance<64, false>(p, plan, context);

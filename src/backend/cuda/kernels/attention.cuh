@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     return;
   }
   const int rows = tile_rows * group, block_groups = kGroups / p.blocks_per_tile;
-  auto position_of = [&](int t) { return static_cast<int>((static_cast<uint32_t>(t) * p.group_reciprocal) >> 16); };
+  auto position_of = [&](int t) { return static_cast<int>((static_cast<uint32_t>(t) * p.group_reciprocal) >> 20); };
   const uint32_t rows_reciprocal = 0x10000u / static_cast<uint32_t>(rows) + 1;  // i / rows of a small i
   const AttentionLayout l = MakeAttentionLayout(kHeadDim, kInt8, rows, block_groups);
 

@@ -26,6 +26,7 @@ enum class LinearKernel : int32_t { kSmall, kWide, kHopper };
 struct LinearPlan {
   LinearKernel kernel = LinearKernel::kSmall;
   int32_t blocks = 0;
+  int32_t threads = 0;  // of a block
   int32_t tiles_per_block = 0;
   int32_t batch_tiles = 0;
   SmallPlan small{};
@@ -49,6 +50,7 @@ struct AttentionPlan {
   int32_t stages = 0;
   int32_t shared_bytes = 0;
   int32_t q8 = 0;  // eights of queries of a tile
+  uint32_t group_reciprocal = 0;
   int64_t workspace_floats = 0;
   int32_t counters = 0;
 };

@@ -59,10 +59,9 @@ cudaError_t LaunchLinearFormat(const LinearParams& params, const LinearPlan& pla
   p.small = plan.small;
   p.wide = plan.wide;
   const dim3 grid(static_cast<unsigned>(plan.blocks));
-  const int threads = plan.kernel == LinearKernel::kSmall
-                          ? kSmallThreads
-                          : (plan.tiles_per_block + (plan.kernel == LinearKernel::kHopper ? 1 : 0)) * 32;
-  auto launch = [&](auto kernel) { return Launch(kernel, p, grid, threads, plan.shared_bytes, context, plan.cluster); };
+  auto launch = [&](auto kernel) {
+    return Launch(kernel, p, grid, plan.threads, plan.shared_bytes, context, plan.cluster);
+  };
   if (plan.kernel == LinearKernel::kSmall) {
     const LeanKernel lean = LeanInstance<kFormat>(p, plan.slots);
     if (lean != nullptr) return launch(lean);

@@ -206,7 +206,7 @@ struct AttentionParams {
   const int32_t* tile_rows = nullptr;
   int32_t tiles = 0;
   float softmax_scale_log2 = 0.0f;
-  uint32_t group_reciprocal = 0;  // query t of a K/V head belongs to position t * reciprocal >> 16
+  uint32_t group_reciprocal = 0;  // query t of a K/V head belongs to position t * reciprocal >> 20
   int32_t blocks_per_tile = 1;    // blocks (CTAs) that share the groups of one (tile, head)
   float* workspace = nullptr;     // partials of groups, where blocks share them
   uint32_t* counter = nullptr;

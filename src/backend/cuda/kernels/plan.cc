@@ -26,6 +26,7 @@ int LaySmall(const LinearParams& p, int slots, int tiles_per_block, int batch_ti
   return l->parts + kSmallRows * 16 * 4 + kSmallRows * 8;
 }
 
+// i / divisor = i * Reciprocal(divisor) >> 20 of a small i.
 uint32_t Reciprocal(int divisor) {
   return ((1u << 20) + static_cast<uint32_t>(divisor) - 1) / static_cast<uint32_t>(divisor);
 }
@@ -64,6 +65,7 @@ void PlanWide(const LinearParams& p, const DeviceLimits& device, LinearPlan* pla
     if (best >= 0 && cost >= best) continue;
     best = cost;
     plan->kernel = hopper ? LinearKernel::kHopper : LinearKernel::kWide;
+    plan->threads = (warps + (hopper ? 1 : 0)) * 32;
     plan->tiles_per_block = warps;
     plan->columns = columns;
     plan->blocks = std::min(items, places) * cluster;
@@ -95,6 +97,7 @@ bool PlanSmall(const LinearParams& p, const DeviceLimits& device, LinearPlan* pl
         const int bytes = LaySmall(p, slots, tiles_per_block, batch, &plan->small);
         if (bytes > limit) continue;
         plan->kernel = LinearKernel::kSmall;
+        plan->threads = kSmallThreads;
         plan->tiles_per_block = tiles_per_block;
         plan->blocks = sm_count;
         // Equal batches: 9 tiles with room for 8 run as 5 + 4.
@@ -138,6 +141,7 @@ AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, in
   AttentionPlan plan;
   plan.tile_positions = AttentionTilePositions(heads, kv_heads, head_dim, int8, shared_limit);
   plan.groups = AttentionGroups(head_dim);
+  plan.group_reciprocal = Reciprocal(heads / kv_heads);
   plan.stages = AttentionStages(head_dim, int8);
   const int columns = std::min(plan.tile_positions, most_tile_rows) * (heads / kv_heads);
   auto bytes = [&] { return MakeAttentionLayout(head_dim, int8, columns, plan.groups / plan.blocks_per_tile).total; };

@@ -98,21 +98,6 @@ __device__ __forceinline__ void BulkRows(uint32_t shared, const RowsMap& map, in
       "l"(&map), "r"(column), "r"(row), "r"(SharedAddress(barrier))
       : "memory");
 }
-#else
-__device__ __forceinline__ void FenceGroupMma() {}
-__device__ __forceinline__ void FinishRegisters(uint32_t (&)[4]) {}
-__device__ __forceinline__ void CommitGroupMma() {}
-__device__ __forceinline__ void WaitGroupMma() {}
-template <int kN8>
-__device__ __forceinline__ void GroupMma(float (&)[kN8][4], const uint32_t (&)[4], uint64_t, bool) {}
-__device__ __forceinline__ void InitBarrier(uint64_t*, int) {}
-__device__ __forceinline__ void ShowBarriers() {}
-__device__ __forceinline__ void Arrive(uint64_t*) {}
-__device__ __forceinline__ void ArriveAndExpect(uint64_t*, int) {}
-__device__ __forceinline__ void WaitBarrier(uint64_t*, uint32_t) {}
-__device__ __forceinline__ void BulkCopy(uint32_t, const void*, int, uint64_t*) {}
-__device__ __forceinline__ void BulkRows(uint32_t, const RowsMap&, int, int, uint64_t*) {}
-#endif
 
 // The first `warps` warps of a block.
 __device__ __forceinline__ void SyncWarps(int warps) { asm volatile("bar.sync 1, %0;\n" ::"r"(warps * 32) : "memory"); }
@@ -120,7 +105,6 @@ __device__ __forceinline__ void SyncWarps(int warps) { asm volatile("bar.sync 1,
 // Clusters of blocks: a barrier of all their threads; arrival at the barrier that block `rank` has where this one has
 // `barrier`, after which that block sees what this thread has written, or seen; the address of what lies at `pointer`
 // in the shared memory of block `rank`.
-#if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void SyncCluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n" ::: "memory");
 }
@@ -138,18 +122,31 @@ __device__ __forceinline__ void WaitBarrierInCluster(uint64_t* barrier, uint32_t
       "r"(parity)
       : "memory");
 }
+__device__ __forceinline__ const float* MapToCluster(const float* pointer, int rank) {
+  const float* mapped;
+  asm volatile("mapa.u64 %0, %1, %2;\n" : "=l"(mapped) : "l"(pointer), "r"(rank));
+  return mapped;
+}
 #else
+__device__ __forceinline__ void FenceGroupMma() {}
+__device__ __forceinline__ void FinishRegisters(uint32_t (&)[4]) {}
+__device__ __forceinline__ void CommitGroupMma() {}
+__device__ __forceinline__ void WaitGroupMma() {}
+template <int kN8>
+__device__ __forceinline__ void GroupMma(float (&)[kN8][4], const uint32_t (&)[4], uint64_t, bool) {}
+__device__ __forceinline__ void InitBarrier(uint64_t*, int) {}
+__device__ __forceinline__ void ShowBarriers() {}
+__device__ __forceinline__ void Arrive(uint64_t*) {}
+__device__ __forceinline__ void ArriveAndExpect(uint64_t*, int) {}
+__device__ __forceinline__ void WaitBarrier(uint64_t*, uint32_t) {}
+__device__ __forceinline__ void BulkCopy(uint32_t, const void*, int, uint64_t*) {}
+__device__ __forceinline__ void BulkRows(uint32_t, const RowsMap&, int, int, uint64_t*) {}
+__device__ __forceinline__ void SyncWarps(int) {}
 __device__ __forceinline__ void SyncCluster() {}
 __device__ __forceinline__ void ArriveInCluster(uint64_t*, int) {}
 __device__ __forceinline__ void WaitBarrierInCluster(uint64_t*, uint32_t) {}
+__device__ __forceinline__ const float* MapToCluster(const float* pointer, int) { return pointer; }
 #endif
-__device__ __forceinline__ const float* MapToCluster(const float* pointer, int rank) {
-  const float* mapped = pointer;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("mapa.u64 %0, %1, %2;\n" : "=l"(mapped) : "l"(pointer), "r"(rank));
-#endif
-  return mapped;
-}
 
 }  // namespace voxrt::cuda_kernels
 #endif
