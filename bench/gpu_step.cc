@@ -3,17 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <sstream>
+#include <utility>
 
 #include "backend/cuda/stream.h"
-#include "backend/registry.h"
-#include "gpu_model.h"
 #include "gpu_phases.h"
+#include "gpu_program.h"
 
 namespace voxrt::bench {
 namespace {
@@ -27,76 +24,35 @@ constexpr const char* kUsage =
     "  --tiny, --backend NAME  a small model, another backend: to try this program without a GPU\n";
 
 struct Options {
-  std::vector<int> batches{1};
-  std::vector<int> windows{1000};
-  std::vector<std::string> caches{"bf16"};
-  bool bf16 = false;
-  bool check = false;
-  bool phases = false;
-  bool time = true;
-  bool plain_edges = false;
-  bool tiny = false;
-  std::string backend = "cuda";
-  int steps = 300;
-  double seconds = 1e9;
+  std::vector<int> batches, windows;
+  std::vector<std::string> caches;
+  bool bf16 = false, check = false, phases = false, time = true, plain_edges = false, tiny = false;
+  std::string backend;
+  int steps = 0;
+  double seconds = 0;
 };
 
-double Now() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::vector<std::string> Split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::stringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-  return parts;
-}
-
-std::vector<int> Numbers(const std::string& text) {
-  std::vector<int> values;
-  for (const std::string& part : Split(text)) values.push_back(std::atoi(part.c_str()));
-  return values;
-}
-
-bool Parse(int argc, char** argv, Options* o) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    auto value = [&]() -> std::string { return i + 1 < argc ? argv[++i] : ""; };
-    if (name == "--batches") {
-      o->batches = Numbers(value());
-    } else if (name == "--w") {
-      o->windows = Numbers(value());
-    } else if (name == "--weights") {
-      o->bf16 = value() == "bf16";
-    } else if (name == "--kv") {
-      o->caches = Split(value());
-    } else if (name == "--steps") {
-      o->steps = std::max(10, std::atoi(value().c_str()));
-    } else if (name == "--seconds") {
-      o->seconds = std::atof(value().c_str());
-    } else if (name == "--check") {
-      o->check = true;
-    } else if (name == "--phases") {
-      o->phases = true;
-    } else if (name == "--no-time") {
-      o->time = false;
-    } else if (name == "--tiny") {
-      o->tiny = true;
-    } else if (name == "--backend") {
-      o->backend = value();
-    } else if (name == "--plain-edges") {
-      o->plain_edges = true;
-    } else {
-      return false;
-    }
-  }
-  return !o->batches.empty() && !o->windows.empty() && !o->caches.empty();
+bool Parse(int argc, char** argv, Options* o, int* code) {
+  Arguments arguments(argc, argv, {"--check", "--phases", "--no-time", "--tiny", "--plain-edges"});
+  o->batches = arguments.Numbers("--batches", "1");
+  o->windows = arguments.Numbers("--w", "1000");
+  o->caches = arguments.List("--kv", "bf16");
+  o->bf16 = arguments.OneOf("--weights", {"int4", "bf16"}) == "bf16";
+  o->steps = std::max(10, static_cast<int>(arguments.Number("--steps", 300)));
+  o->seconds = arguments.Number("--seconds", 1e9);
+  o->check = arguments.Flag("--check");
+  o->phases = arguments.Flag("--phases");
+  o->time = !arguments.Flag("--no-time");
+  o->tiny = arguments.Flag("--tiny");
+  o->plain_edges = arguments.Flag("--plain-edges");
+  o->backend = arguments.Text("--backend", "cuda");
+  return arguments.Done(kUsage, code);
 }
 
 class Bench {
  public:
   Bench(Options options, std::unique_ptr<SyntheticModel> model)
-      : o_(std::move(options)), model_(std::move(model)), begin_(Now()) {}
+      : o_(std::move(options)), model_(std::move(model)), begin_(NowMs()) {}
 
   int Run() {
     for (const std::string& kv : o_.caches) {
@@ -116,15 +72,11 @@ class Bench {
   }
 
  private:
-  bool Late() const { return Now() - begin_ > o_.seconds * 1000; }
+  bool Late() const { return NowMs() - begin_ > o_.seconds * 1000; }
 
   // New caches and a stream on them.
   bool Start(quant::DType kv) {
-    const Status status = model_->Restart(kv);
-    if (!status.ok()) {
-      std::fprintf(stderr, "%s\n", status.message().c_str());
-      return false;
-    }
+    if (!Good(model_->Restart(kv))) return false;
     auto* stream = dynamic_cast<cuda::CudaStream*>(&model_->stream());
     if (stream != nullptr) stream->SetPlainEdges(o_.plain_edges);  // null: another backend
     tick_ = 0;
@@ -144,24 +96,14 @@ class Bench {
     std::vector<int32_t> tokens;
     for (int i = 0; i < steps; ++i, ++tick_) {
       model_->Prepare(Rows(batch, tick_));
-      const double begin = Now();
+      const double begin = NowMs();
       model_->RunPrepared(encoder, decoder);
       const Status status = decoder ? model_->Tokens(&tokens) : model_->stream().Sync();
-      const double end = Now();
-      const Status synced = model_->stream().Sync();
-      if (!status.ok() || !synced.ok()) {
-        std::fprintf(stderr, "%s\n", (status.ok() ? synced : status).message().c_str());
-        return false;
-      }
+      const double end = NowMs();
+      if (!Good(status) || !Good(model_->stream().Sync())) return false;
       if (times != nullptr) times->push_back(end - begin);
     }
     return true;
-  }
-
-  static double Percentile(std::vector<double> t, double share) {
-    if (t.empty()) return 0;
-    std::sort(t.begin(), t.end());
-    return t[static_cast<size_t>(share * static_cast<double>(t.size() - 1))];
   }
 
   // Session 0 lives through w - 100 real ticks, the others continue as it.
@@ -171,15 +113,9 @@ class Bench {
       for (int slot = 0; slot < model_->config().max_sessions; ++slot) model_->state().Clear(slot);
       tick_ = 0;
     }
-    if (!TimeTicks(1, static_cast<int>(wanted - tick_), true, true, nullptr)) return false;
-    for (int slot = 1; slot < model_->config().max_sessions; ++slot) {
-      if (!model_->state().Reserve(slot, backend::KvId::kEncoder, 4 * tick_).ok() ||
-          !model_->state().Reserve(slot, backend::KvId::kDecoder, tick_).ok())
-        return false;
-      model_->stream().CloneState(0, slot, 4 * tick_, tick_);
-    }
-    filled_ = tick_;
-    return model_->stream().Sync().ok();
+    if (!Good(Age(*model_, tick_, wanted))) return false;
+    tick_ = filled_ = wanted;
+    return true;
   }
 
   void Time(const std::string& kv, int w, int batch) {
@@ -264,41 +200,19 @@ class Bench {
 
 int Main(int argc, char** argv) {
   Options o;
-  if (!Parse(argc, argv, &o)) {
-    std::fputs(kUsage, stderr);
-    return 2;
-  }
-  auto device = backend::OpenDevice(o.backend, {});
-  if (!device.ok()) {
-    std::printf("{\"skipped\": \"%s\"}\n", device.status().message().c_str());
-    return 0;
-  }
+  int code = 0;
+  if (!Parse(argc, argv, &o, &code)) return code;
   SyntheticConfig config;
   const int most = *std::max_element(o.batches.begin(), o.batches.end());
-  if (o.tiny) {
-    config.encoder = {.dim = 128, .layers = 2, .heads = 4, .kv_heads = 4, .head_dim = 64, .hidden = 256, .window = 24};
-    config.decoder = {.dim = 256, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 128, .hidden = 256, .window = 64};
-    config.vocab = 512;
-  }
+  if (o.tiny) MakeTiny(&config);
   config.max_sessions = most;
   config.max_encoder_rows = 4 * most;
   config.max_decoder_rows = most;
   if (o.bf16)
     config.linear = config.head = quant::Format{.kind = quant::FormatKind::kFloat, .dtype = quant::DType::kBF16};
-  const double load_begin = Now();
-  auto made = SyntheticModel::Create(**device, config);
-  if (!made.ok()) {
-    std::fprintf(stderr, "%s\n", made.status().message().c_str());
-    return 1;
-  }
-  const SyntheticBytes& bytes = (*made)->bytes();
-  fmt::print(
-      "{{\"device\": \"{}\", \"load_s\": {:.2f}, \"encoder_MB\": {:.1f}, \"decoder_MB\": {:.1f}, \"head_MB\": "
-      "{:.1f}}}\n",
-      (*device)->info().description, (Now() - load_begin) / 1000, static_cast<double>(bytes.encoder_weights) / 1e6,
-      static_cast<double>(bytes.decoder_weights) / 1e6, static_cast<double>(bytes.head_weights) / 1e6);
-  std::fflush(stdout);
-  return Bench(o, *std::move(made)).Run();
+  OpenModel opened;
+  if (!Open(o.backend, config, &opened, &code)) return code;
+  return Bench(o, std::move(opened.model)).Run();
 }
 
 }  // namespace
