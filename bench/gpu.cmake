@@ -16,6 +16,9 @@ function(voxrt_gpu_program name)
 endfunction()
 
 voxrt_gpu_program(gpu_paced TRY --streams 6 --paced 1 --w 30 SAYS "\"ticks\": 75, \"late_ticks\": [0-9]+, \"unserved\": 0")
+# Passes of up to 4 rows over the whole recording: as many as the engine took for it.
+voxrt_gpu_program(gpu_offline TRY --file-s 82.4 --ticks 128 --rows 1,4 --calls 8 --files 3 --files-s 2 --files-ticks 4 --w 30
+                  --tokens ${CMAKE_CURRENT_SOURCE_DIR}/demo_tokens.txt SAYS "\"passes\": 571, \"tokens_per_pass\": 1.804.*\"done_s\": 2.0")
 
 if(VOXRT_WITH_CUDA AND TARGET voxrt_backend_cuda)
   add_executable(gpu_step gpu_step.cc gpu_phases.cc)

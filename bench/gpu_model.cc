@@ -16,6 +16,13 @@ using backend::View;
 using quant::DType;
 using quant::FormatKind;
 
+namespace {
+
+constexpr int32_t kFirstToken = 1;
+constexpr int32_t kGuessedToken = 11;
+
+}  // namespace
+
 Result<std::unique_ptr<SyntheticModel>> SyntheticModel::Create(backend::Device& device, const SyntheticConfig& config) {
   std::unique_ptr<SyntheticModel> model(new SyntheticModel(device, config));
   VOXRT_RETURN_IF_ERROR(model->Init());
@@ -165,7 +172,7 @@ Status SyntheticModel::Restart(DType kv_dtype) {
   };
   VOXRT_ASSIGN_OR_RETURN(state_, device_.CreateSessionState({.max_sessions = c.max_sessions,
                                                              .encoder = kv(c.encoder, 16),
-                                                             .decoder = kv(c.decoder, 8),
+                                                             .decoder = kv(c.decoder, c.max_item_rows),
                                                              .conv_channels = {c.mel_bins, c.encoder.dim}}));
   VOXRT_ASSIGN_OR_RETURN(stream_, device_.CreateStream({.max_encoder_rows = c.max_encoder_rows,
                                                         .max_decoder_rows = c.max_decoder_rows,
@@ -211,40 +218,41 @@ void SyntheticModel::EmitStack(Stream& s, PlanId plan, const SyntheticConfig::St
   }
 }
 
-void SyntheticModel::Emit(Stream& s, int64_t sessions, bool encoder, bool decoder) {
+void SyntheticModel::EmitEncoder(Stream& s, int64_t ticks) {
   const SyntheticConfig& c = config_;
-  if (encoder) {
-    const int64_t rows = 4 * sessions;
-    const View x = encoder_x_.Rows(0, rows);
-    s.CausalConv1d({.index = 0,
-                    .weight = conv_[0].get(),
-                    .rows_per_plan_row = 2,
-                    .x = mel_.Rows(0, 2 * rows),
-                    .out = conv1_.Rows(0, 2 * rows)});
-    s.CausalConv1d(
-        {.index = 1, .weight = conv_[1].get(), .rows_per_plan_row = 2, .x = conv1_.Rows(0, 2 * rows), .out = x});
-    EmitStack(s, PlanId::kEncoder, c.encoder, encoder_, x, rows, {});
-    const View gain{gain_.data, DType::kF32, 1, c.encoder.dim, c.encoder.dim};
-    s.RmsNorm({.x = x, .gain = gain, .scales = {}, .epsilon = 1e-5f, .out = encoder_out_.Rows(0, rows)});
-    const View stacked{encoder_out_.data, encoder_out_.dtype, sessions, 4 * c.encoder.dim, 4 * c.encoder.dim};
-    s.Linear({.x = stacked,
-              .weight = adapter_[0].get(),
-              .out = adapter_hidden_.Rows(0, sessions),
-              .epilogue = backend::Epilogue::kGelu});
-    s.Linear({.x = adapter_hidden_.Rows(0, sessions), .weight = adapter_[1].get(), .out = audio_.Rows(0, sessions)});
-  }
-  if (!decoder) return;
-  const View x = decoder_x_.Rows(0, sessions);
+  const int64_t rows = 4 * ticks;
+  const View x = encoder_x_.Rows(0, rows);
+  s.CausalConv1d({.index = 0,
+                  .weight = conv_[0].get(),
+                  .rows_per_plan_row = 2,
+                  .x = mel_.Rows(0, 2 * rows),
+                  .out = conv1_.Rows(0, 2 * rows)});
+  s.CausalConv1d(
+      {.index = 1, .weight = conv_[1].get(), .rows_per_plan_row = 2, .x = conv1_.Rows(0, 2 * rows), .out = x});
+  EmitStack(s, PlanId::kEncoder, c.encoder, encoder_, x, rows, {});
+  const View gain{gain_.data, DType::kF32, 1, c.encoder.dim, c.encoder.dim};
+  s.RmsNorm({.x = x, .gain = gain, .scales = {}, .epsilon = 1e-5f, .out = encoder_out_.Rows(0, rows)});
+  const View stacked{encoder_out_.data, encoder_out_.dtype, ticks, 4 * c.encoder.dim, 4 * c.encoder.dim};
+  s.Linear({.x = stacked,
+            .weight = adapter_[0].get(),
+            .out = adapter_hidden_.Rows(0, ticks),
+            .epilogue = backend::Epilogue::kGelu});
+  s.Linear({.x = adapter_hidden_.Rows(0, ticks), .weight = adapter_[1].get(), .out = audio_.Rows(0, ticks)});
+}
+
+void SyntheticModel::EmitDecoder(Stream& s, int64_t rows) {
+  const SyntheticConfig& c = config_;
+  const View x = decoder_x_.Rows(0, rows);
   s.Embed({.table = head_.get(), .audio = audio_, .out = x});
-  EmitStack(s, PlanId::kDecoder, c.decoder, decoder_, x, sessions, delay_scales_);
+  EmitStack(s, PlanId::kDecoder, c.decoder, decoder_, x, rows, delay_scales_);
   const View gain{gain_.data, DType::kF32, 1, c.decoder.dim, c.decoder.dim};
   s.Head({.x = x,
           .gain = gain,
           .epsilon = 1e-5f,
           .weight = head_.get(),
-          .normed = View{normed_.data, normed_.dtype, sessions, c.decoder.dim, c.decoder.dim},
+          .normed = View{normed_.data, normed_.dtype, rows, c.decoder.dim, c.decoder.dim},
           .logits = {},
-          .token = token_.Rows(0, sessions)});
+          .token = token_.Rows(0, rows)});
 }
 
 void SyntheticModel::AddAngles(const SyntheticConfig::Stack& stack, int64_t index, BatchPlan* plan) {
@@ -265,53 +273,79 @@ void SyntheticModel::AddAngles(const SyntheticConfig::Stack& stack, int64_t inde
 }
 
 void SyntheticModel::Prepare(const std::vector<Row>& rows) {
-  last_sessions_ = static_cast<int64_t>(rows.size());
-  BatchPlan e;
-  BatchPlan d;
+  std::vector<EncodeItem> encode;
+  std::vector<DecodeItem> decode;
   for (const Row& row : rows) {
-    VOXRT_CHECK(state_->Reserve(row.slot, KvId::kEncoder, 4 * row.tick + 4).ok());
-    VOXRT_CHECK(state_->Reserve(row.slot, KvId::kDecoder, row.tick + 1).ok());
-    e.groups.push_back({.slot = row.slot, .row_begin = e.rows, .row_count = 4, .first_index = 4 * row.tick});
-    d.groups.push_back({.slot = row.slot, .row_begin = d.rows, .row_count = 1, .first_index = row.tick});
-    for (int i = 0; i < 4; ++i) AddAngles(config_.encoder, 4 * row.tick + i, &e);
-    AddAngles(config_.decoder, row.tick, &d);
-    d.token.push_back(row.tick == 0 ? 1 : BatchPlan::kDeviceToken);
-    d.audio_row.push_back(d.rows);
-    d.delay_row.push_back(row.slot % 2);
-    d.head_rows.push_back(d.rows);
-    // The mel rows of a tick depend on slot and tick alone.
-    uint64_t state = static_cast<uint64_t>(row.slot) * 1000003u + static_cast<uint64_t>(row.tick) * 7919u + 1;
-    float* mel = mel_values_.data() + static_cast<int64_t>(d.rows) * 8 * config_.mel_bins;
-    for (int64_t i = 0; i < 8 * config_.mel_bins; ++i) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      mel[i] = static_cast<float>(state >> 40) / 8388608.0f - 1.0f;
-    }
-    e.rows += 4;
-    d.rows += 1;
+    decode.push_back({.slot = row.slot, .first = row.tick, .audio_row = static_cast<int64_t>(encode.size())});
+    encode.push_back({.slot = row.slot, .first_tick = row.tick});
   }
-  encoder_plan_ = std::move(e);
-  decoder_plan_ = std::move(d);
+  PrepareEncode(encode);
+  PrepareDecode(decode);
+}
+
+void SyntheticModel::PrepareEncode(const std::vector<EncodeItem>& items) {
+  BatchPlan plan;
+  float* mel = mel_values_.data();
+  for (const EncodeItem& item : items) {
+    const auto rows = static_cast<int32_t>(4 * item.ticks);
+    VOXRT_CHECK(state_->Reserve(item.slot, KvId::kEncoder, 4 * item.first_tick + rows).ok());
+    plan.groups.push_back(
+        {.slot = item.slot, .row_begin = plan.rows, .row_count = rows, .first_index = 4 * item.first_tick});
+    for (int i = 0; i < rows; ++i) AddAngles(config_.encoder, 4 * item.first_tick + i, &plan);
+    plan.rows += rows;
+    // The mel rows of a tick depend on slot and tick alone.
+    for (int64_t tick = item.first_tick; tick < item.first_tick + item.ticks; ++tick) {
+      uint64_t state = static_cast<uint64_t>(item.slot) * 1000003u + static_cast<uint64_t>(tick) * 7919u + 1;
+      for (int64_t i = 0; i < 8 * config_.mel_bins; ++i) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        *mel++ = static_cast<float>(state >> 40) / 8388608.0f - 1.0f;
+      }
+    }
+  }
+  encoder_plan_ = std::move(plan);
+}
+
+void SyntheticModel::PrepareDecode(const std::vector<DecodeItem>& items) {
+  BatchPlan plan;
+  for (const DecodeItem& item : items) {
+    const auto rows = static_cast<int32_t>(item.rows);
+    VOXRT_CHECK(state_->Reserve(item.slot, KvId::kDecoder, item.first + rows).ok());
+    plan.groups.push_back({.slot = item.slot, .row_begin = plan.rows, .row_count = rows, .first_index = item.first});
+    for (int i = 0; i < rows; ++i) {
+      AddAngles(config_.decoder, item.first + i, &plan);
+      plan.token.push_back(item.first + i == 0 ? kFirstToken : i == 0 ? BatchPlan::kDeviceToken : kGuessedToken);
+      plan.audio_row.push_back(static_cast<int32_t>(item.audio_row) + i);
+      plan.delay_row.push_back(item.slot % 2);
+      plan.head_rows.push_back(plan.rows + i);
+    }
+    plan.rows += rows;
+  }
+  decoder_plan_ = std::move(plan);
 }
 
 void SyntheticModel::RunPrepared(bool encoder, bool decoder) {
-  const int64_t sessions = last_sessions_;
+  const int64_t encoder_rows = encoder ? encoder_plan_.rows : 0;
+  const int64_t decoder_rows = decoder ? decoder_plan_.rows : 0;
   if (encoder) {
     stream_->SetPlan(PlanId::kEncoder, encoder_plan_);
-    stream_->Upload(mel_.Rows(0, 8 * sessions), mel_values_.data());
+    stream_->Upload(mel_.Rows(0, 2 * encoder_rows), mel_values_.data());
   }
   if (decoder) stream_->SetPlan(PlanId::kDecoder, decoder_plan_);
   stream_->Run({.kind = encoder && decoder ? backend::RunKind::kLiveTick
                         : encoder          ? backend::RunKind::kEncode
                                            : backend::RunKind::kDecode,
-                .encoder_rows = encoder ? 4 * sessions : 0,
-                .decoder_rows = decoder ? sessions : 0,
-                .head_rows = decoder ? sessions : 0},
-               [&](Stream& s) { Emit(s, sessions, encoder, decoder); });
+                .encoder_rows = encoder_rows,
+                .decoder_rows = decoder_rows,
+                .head_rows = decoder_rows},
+               [&](Stream& s) {
+                 if (encoder) EmitEncoder(s, encoder_rows / 4);
+                 if (decoder) EmitDecoder(s, decoder_rows);
+               });
 }
 
 Status SyntheticModel::Tokens(std::vector<int32_t>* tokens) {
-  tokens->resize(static_cast<size_t>(last_sessions_));
-  return stream_->Readback(token_.Rows(0, last_sessions_), tokens->data());
+  tokens->resize(static_cast<size_t>(decoder_plan_.rows));
+  return stream_->Readback(token_.Rows(0, decoder_plan_.rows), tokens->data());
 }
 
 Status SyntheticModel::Hidden(int64_t rows, std::vector<float>* values) {

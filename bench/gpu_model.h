@@ -36,6 +36,7 @@ struct SyntheticConfig {
   int max_sessions = 1;
   int64_t max_encoder_rows = 4;
   int64_t max_decoder_rows = 1;
+  int64_t max_item_rows = 8;  // decoder rows of one session in one call
 };
 
 // What a stack reads each tick, bytes (weights of one stack, K/V of one session at w positions).
@@ -61,7 +62,23 @@ class SyntheticModel {
   }
   void Prepare(const std::vector<Row>& rows);
   void RunPrepared(bool encoder, bool decoder);
-  // Waits for the tokens of the last Tick.
+
+  // The same for calls of any shape, as the engine makes them for long queues.
+  struct EncodeItem {
+    int slot = 0;
+    int64_t first_tick = 0;
+    int64_t ticks = 1;
+  };
+  struct DecodeItem {
+    int slot = 0;
+    int64_t first = 0;  // position of the first row
+    int64_t rows = 1;   // beyond the first guessed ones, with a head too
+    int64_t audio_row = 0;
+  };
+  void PrepareEncode(const std::vector<EncodeItem>& items);
+  void PrepareDecode(const std::vector<DecodeItem>& items);
+
+  // Waits for the tokens of the last call with a decoder part, one for each of its rows.
   Status Tokens(std::vector<int32_t>* tokens);
   // Residual rows of the decoder before the final norm, [rows, dim] (before the head reads them), after a Tick.
   Status Hidden(int64_t rows, std::vector<float>* values);
@@ -90,7 +107,8 @@ class SyntheticModel {
                  const std::vector<Layer>& layers, const backend::View& x, int64_t rows, const backend::View& scales);
   // Appends the rotary angles of a position.
   void AddAngles(const SyntheticConfig::Stack& stack, int64_t index, backend::BatchPlan* plan);
-  void Emit(backend::Stream& s, int64_t sessions, bool encoder, bool decoder);
+  void EmitEncoder(backend::Stream& s, int64_t ticks);
+  void EmitDecoder(backend::Stream& s, int64_t rows);
 
   backend::Device& device_;
   SyntheticConfig config_;
@@ -111,7 +129,6 @@ class SyntheticModel {
   std::vector<float> mel_values_;
   backend::BatchPlan encoder_plan_, decoder_plan_;
   std::map<std::pair<int, int64_t>, std::vector<float>> angles_;  // (head size, position): cosines, then sines
-  int64_t last_sessions_ = 0;
 };
 
 }  // namespace voxrt::bench

@@ -52,7 +52,7 @@ class Paced {
       : o_(options), model_(model), next_(static_cast<size_t>(options.streams), options.w) {}
 
   int Run(double program_begin_ms) {
-    if (!Good(Age(model_, 0, o_.w)) || !RunSizes()) return 1;
+    if (!Good(Age(model_, 0, o_.w, o_.streams)) || !RunSizes()) return 1;
     const double start_s = (NowMs() - program_begin_ms) / 1000;
     const double left_s = o_.seconds - start_s - 1;
     if (left_s < std::min(5.0, o_.paced_s)) {

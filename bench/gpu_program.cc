@@ -131,13 +131,13 @@ bool Open(const std::string& backend, const SyntheticConfig& config, OpenModel* 
   return true;
 }
 
-Status Age(SyntheticModel& model, int64_t from, int64_t to) {
+Status Age(SyntheticModel& model, int64_t from, int64_t to, int sessions) {
   std::vector<int32_t> token;
   for (int64_t tick = from; tick < to; ++tick) {
     model.Tick({{0, tick}});
     VOXRT_RETURN_IF_ERROR(model.Tokens(&token));
   }
-  for (int slot = 1; slot < model.config().max_sessions; ++slot) {
+  for (int slot = 1; slot < sessions; ++slot) {
     VOXRT_RETURN_IF_ERROR(model.state().Reserve(slot, backend::KvId::kEncoder, 4 * to));
     VOXRT_RETURN_IF_ERROR(model.state().Reserve(slot, backend::KvId::kDecoder, to));
     model.stream().CloneState(0, slot, 4 * to, to);

@@ -53,7 +53,8 @@ bool Open(const std::string& backend, const SyntheticConfig& config, OpenModel* 
 // Prints the failure; returns whether there was none.
 bool Good(const Status& status);
 
-// Session 0 lives through the ticks [from, to), whose rows it did not have yet; then all other sessions continue as it.
-Status Age(SyntheticModel& model, int64_t from, int64_t to);
+// Session 0 lives through the ticks [from, to), whose rows it did not have yet; then the other of the first `sessions`
+// continue as it.
+Status Age(SyntheticModel& model, int64_t from, int64_t to, int sessions);
 
 }  // namespace voxrt::bench

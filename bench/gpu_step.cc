@@ -113,7 +113,7 @@ class Bench {
       for (int slot = 0; slot < model_->config().max_sessions; ++slot) model_->state().Clear(slot);
       tick_ = 0;
     }
-    if (!Good(Age(*model_, tick_, wanted))) return false;
+    if (!Good(Age(*model_, tick_, wanted, model_->config().max_sessions))) return false;
     tick_ = filled_ = wanted;
     return true;
   }
