@@ -1,6 +1,6 @@
 # Measurements of a full-size synthetic model through the backend contract, meant for a GPU; with --tiny --backend cpu
 # they run anywhere, which is what their tests do. gpu_step, gpu_probe and gpu_schedule_test look inside the CUDA backend.
-add_library(voxrt_gpu_model STATIC gpu_model.cc gpu_program.cc)
+add_library(voxrt_gpu_model STATIC gpu_model.cc gpu_program.cc gpu_weights.cc)
 target_link_libraries(voxrt_gpu_model PUBLIC voxrt_backend_all voxrt_backend fmt::fmt PRIVATE voxrt_base voxrt_flags)
 target_include_directories(voxrt_gpu_model PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 
@@ -19,6 +19,7 @@ voxrt_gpu_program(gpu_paced TRY --streams 6 --paced 1 --w 30 SAYS "\"ticks\": 75
 # Passes of up to 4 rows over the whole recording: as many as the engine took for it.
 voxrt_gpu_program(gpu_offline TRY --file-s 82.4 --ticks 128 --rows 1,4 --calls 8 --files 3 --files-s 2 --files-ticks 4 --w 30
                   --tokens ${CMAKE_CURRENT_SOURCE_DIR}/demo_tokens.txt SAYS "\"passes\": 571, \"tokens_per_pass\": 1.804.*\"done_s\": 2.0")
+voxrt_gpu_program(gpu_chain TRY --rows 1,3 --matrices 8 SAYS "chain.: .512x128., .format.: .bf16., .rows.: 3, .matrices.: 8,")
 
 if(VOXRT_WITH_CUDA AND TARGET voxrt_backend_cuda)
   add_executable(gpu_step gpu_step.cc gpu_phases.cc)

@@ -33,27 +33,8 @@ Result<std::unique_ptr<backend::PreparedLinear>> SyntheticModel::Weight(const ch
                                                                         const quant::Format& format,
                                                                         const std::vector<int64_t>& rows, int64_t cols,
                                                                         bool bias, int64_t* bytes) {
-  backend::LinearSpec spec{.name = name, .role = role, .blocks = {}};
-  for (const int64_t n : rows) {
-    const int64_t data_bytes = format.kind == FormatKind::kFloat  ? n * cols * 2
-                               : format.kind == FormatKind::kInt8 ? n * cols
-                                                                  : n * cols / 2;
-    // Each weight is another stretch of one random block.
-    next_offset_ =
-        (next_offset_ + 1048583 * 16) % static_cast<uint64_t>(static_cast<int64_t>(random_.size()) - data_bytes);
-    next_offset_ &= ~uint64_t{15};
-    quant::HostLinear weight{
-        .format = format, .rows = n, .cols = cols, .data = random_.data() + next_offset_, .scale = nullptr};
-    const int64_t groups = format.group == 0 ? 1 : cols / format.group;
-    if (format.kind == FormatKind::kInt4Tile) weight.scale = scale_pairs_.data();
-    if (format.kind == FormatKind::kInt4 || format.kind == FormatKind::kInt8) weight.scale = scales_.data();
-    *bytes += data_bytes + (format.kind == FormatKind::kInt4Tile ? n * groups * 4
-                            : format.kind == FormatKind::kFloat  ? 0
-                                                                 : n * groups * 2);
-    biases_.emplace_back(bias ? static_cast<size_t>(n) : 0, 0.01f);
-    spec.blocks.push_back({weight, biases_.back()});
-  }
-  return device_.Prepare(spec);
+  return weights_->Prepare(
+      device_, {.name = name, .role = role, .format = format, .rows = rows, .cols = cols, .bias = bias}, bytes);
 }
 
 Result<View> SyntheticModel::NewBuffer(int64_t rows, int64_t cols, DType dtype, float value) {
@@ -87,33 +68,15 @@ Status SyntheticModel::InitStack(const SyntheticConfig::Stack& stack, bool bias,
 
 Status SyntheticModel::Init() {
   const SyntheticConfig& c = config_;
-  random_.resize(static_cast<size_t>(std::max(c.vocab * c.decoder.dim * 2, c.decoder.hidden * c.decoder.dim * 2)) +
-                 (64u << 20));
-  uint64_t state = 88172645463325252u;
-  const bool floats = c.linear.kind == FormatKind::kFloat || c.head.kind == FormatKind::kFloat;
-  for (size_t i = 0; i + 8 <= random_.size(); i += 8) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    uint64_t word = state;
-    // bf16 weights: sign and mantissa random, exponents 2^-7 .. 2^-6.
-    if (floats) word = (word & 0x80ff80ff80ff80ffu) | 0x3c003c003c003c00u;
-    std::copy_n(reinterpret_cast<const uint8_t*>(&word), 8, random_.data() + i);
-  }
-  const auto most_scales =
-      static_cast<size_t>(std::max(c.vocab, 2 * c.decoder.hidden)) * static_cast<size_t>(c.decoder.hidden / 32 + 1);
-  scales_.resize(most_scales);
-  scale_pairs_.resize(most_scales * 2);
-  for (size_t i = 0; i < most_scales; ++i) {
-    scales_[i] =
-        quant::F32ToBF16((c.linear.kind == FormatKind::kFloat ? 1e-4f : 2e-4f) + 1e-6f * static_cast<float>(i % 97));
-    scale_pairs_[2 * i] = quant::F32ToBF16(3e-3f + 1e-5f * static_cast<float>(i % 89));
-    scale_pairs_[2 * i + 1] = quant::F32ToBF16(1e-5f * static_cast<float>(static_cast<int>(i % 61) - 30));
-  }
+  weights_ =
+      std::make_unique<RandomWeights>(std::max(c.vocab * c.decoder.dim * 2, c.decoder.hidden * c.decoder.dim * 2),
+                                      std::max(c.vocab, 2 * c.decoder.hidden) * (c.decoder.hidden / 32 + 1),
+                                      c.linear.kind == FormatKind::kFloat || c.head.kind == FormatKind::kFloat);
   VOXRT_RETURN_IF_ERROR(InitStack(c.encoder, true, &encoder_, &bytes_.encoder_weights));
   VOXRT_RETURN_IF_ERROR(InitStack(c.decoder, false, &decoder_, &bytes_.decoder_weights));
   conv_weight_.resize(static_cast<size_t>(3 * c.encoder.dim * c.encoder.dim));
-  for (size_t i = 0; i < conv_weight_.size(); ++i)
-    conv_weight_[i] = quant::F32ToBF16((random_[i % random_.size()] / 255.0f - 0.5f) * 0.05f);
-  const std::vector<float>& conv_bias = biases_.emplace_back(static_cast<size_t>(c.encoder.dim), 0.01f);
+  for (size_t i = 0; i < conv_weight_.size(); ++i) conv_weight_[i] = quant::F32ToBF16(weights_->Small(i));
+  conv_bias_.resize(static_cast<size_t>(c.encoder.dim), 0.01f);
   const int64_t channels[2] = {c.mel_bins, c.encoder.dim};
   for (int i = 0; i < 2; ++i) {
     VOXRT_ASSIGN_OR_RETURN(conv_[i], device_.PrepareConv({.name = "conv",
@@ -122,7 +85,7 @@ Status SyntheticModel::Init() {
                                                           .out_channels = c.encoder.dim,
                                                           .in_channels = channels[i],
                                                           .stride = i + 1,
-                                                          .bias = conv_bias}));
+                                                          .bias = conv_bias_}));
     bytes_.encoder_weights += 3 * channels[i] * c.encoder.dim * 2;
   }
   VOXRT_ASSIGN_OR_RETURN(adapter_[0], Weight("adapter.0", LinearRole::kPlain, c.linear, {c.decoder.dim},

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "backend/device.h"
 #include "backend/stream.h"
+#include "gpu_weights.h"
 
 namespace voxrt::bench {
 
@@ -113,11 +113,9 @@ class SyntheticModel {
   backend::Device& device_;
   SyntheticConfig config_;
   SyntheticBytes bytes_;
-  // Weights, which some backends read in place.
-  std::vector<uint8_t> random_;
-  std::vector<uint16_t> scales_, scale_pairs_, conv_weight_;
-  std::deque<std::vector<float>> biases_;
-  uint64_t next_offset_ = 0;
+  std::unique_ptr<RandomWeights> weights_;
+  std::vector<uint16_t> conv_weight_;
+  std::vector<float> conv_bias_;
   std::unique_ptr<backend::SessionState> state_;
   std::unique_ptr<backend::Stream> stream_;
   std::vector<std::unique_ptr<backend::Buffer>> buffers_;

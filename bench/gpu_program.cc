@@ -106,14 +106,19 @@ bool Good(const Status& status) {
   return status.ok();
 }
 
-bool Open(const std::string& backend, const SyntheticConfig& config, OpenModel* opened, int* code) {
-  auto device = backend::OpenDevice(backend, {});
-  if (!device.ok()) {
-    fmt::print("{}\n", base::Json::MakeObject({{"skipped", device.status().message()}}).Dump());
-    *code = 0;
-    return false;
+bool OpenDevice(const std::string& backend, std::unique_ptr<backend::Device>* device) {
+  auto opened = backend::OpenDevice(backend, {});
+  if (opened.ok()) {
+    *device = *std::move(opened);
+    return true;
   }
-  opened->device = *std::move(device);
+  fmt::print("{}\n", base::Json::MakeObject({{"skipped", opened.status().message()}}).Dump());
+  return false;
+}
+
+bool Open(const std::string& backend, const SyntheticConfig& config, OpenModel* opened, int* code) {
+  *code = 0;
+  if (!OpenDevice(backend, &opened->device)) return false;
   const double begin = NowMs();
   auto model = SyntheticModel::Create(*opened->device, config);
   if (!Good(model.status())) {

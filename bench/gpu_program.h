@@ -42,12 +42,15 @@ class Arguments {
 // The model of --tiny: runs in an instant on any backend.
 void MakeTiny(SyntheticConfig* config);
 
+// False where there is no such device, after a line that says "skipped" and why.
+bool OpenDevice(const std::string& backend, std::unique_ptr<backend::Device>* device);
+
 struct OpenModel {
   std::unique_ptr<backend::Device> device;  // outlives the model
   std::unique_ptr<SyntheticModel> model;
 };
 // Prints a line with the device and the model's bytes. False: the program returns *code now, 0 where there is no such
-// device (with a line that says "skipped").
+// device.
 bool Open(const std::string& backend, const SyntheticConfig& config, OpenModel* opened, int* code);
 
 // Prints the failure; returns whether there was none.
