@@ -195,6 +195,11 @@ TEST(WeightRate, IsAShareOfNothingForACardThatDoesNotTellItsBandwidth) {
   EXPECT_EQ(WeightRateText(rate, ""), "3000.0 GB/s");
 }
 
+TEST(WeightRate, SaysWhereMoreThanTheMemoryGivesComesFrom) {
+  const base::Json rate = WeightRate(10'000'000, 0.25, PeakFor({.backend = "cpu"}, 20e9));
+  EXPECT_EQ(WeightRateText(rate, ""), "40.0 GB/s, 200 % of read: out of a cache");
+}
+
 TEST(Percentile, TakesTheSmallestValueThatCoversTheShare) {
   const std::vector<double> values = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   EXPECT_EQ(Percentile(values, 0.5), 5);

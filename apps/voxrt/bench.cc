@@ -219,7 +219,8 @@ class BenchCommand {
     line("peak resident memory", fmt::format("{:.1f} MB", Number({"memory", "peak_rss_bytes"}) / 1e6));
     line("live, ms per 80 ms tick", fmt::format("p50 {:.3f}  p90 {:.3f}  p99 {:.3f}  max {:.3f}  ({} ticks)",
                                                 live_.p50_ms, live_.p90_ms, live_.p99_ms, live_.max_ms, live_.ticks));
-    line("live", fmt::format("{:.1f}x real time", live_.x_realtime));
+    line("live", fmt::format("{:.1f}x real time  {}", live_.x_realtime,
+                             WeightRateText(*result_.Find("live")->Find("weights"), " of weights")));
     line("offline", fmt::format("{:.1f}x real time, {:.2f} tokens per decoder pass", offline_.x_realtime,
                                 offline_.tokens_per_pass));
     line("offline without speculation", fmt::format("{:.1f}x real time", Number({"offline_plain", "x_realtime"})));

@@ -83,7 +83,8 @@ std::string WeightRateText(const base::Json& rate, std::string_view what) {
   std::string text = fmt::format("{:.1f} GB/s{}", rate.Find("gb_per_s")->AsDouble().value_or(0.0), what);
   for (const auto& [key, name] : {std::pair("share_of_read", "read"), {"share_of_nominal", "nominal bandwidth"}}) {
     if (const base::Json* share = rate.Find(key)) {
-      text += fmt::format(", {:.0f} % of {}", share->AsDouble().value_or(0.0) * 100, name);
+      const double part = share->AsDouble().value_or(0.0);
+      text += fmt::format(", {:.0f} % of {}{}", part * 100, name, part > 1 ? ": out of a cache" : "");
     }
   }
   return text;

@@ -28,7 +28,7 @@ MemoryPeak PeakFor(const backend::DeviceInfo& device, double host_read_bytes_per
 // Weight bytes a pass reads in `ms`: "bytes", "gb_per_s" and "share_of_read" or, of a nominal peak, "share_of_nominal";
 // no share where the peak is unknown.
 base::Json WeightRate(int64_t bytes, double ms, const MemoryPeak& peak);
-// The same in words: "12.3 GB/s" + `what` + ", 45 % of read".
+// The same in words: "12.3 GB/s" + `what` + ", 45 % of read"; beyond the peak a cache held them.
 std::string WeightRateText(const base::Json& rate, std::string_view what);
 
 struct ProcessMemory {
