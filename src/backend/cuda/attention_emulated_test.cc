@@ -221,7 +221,7 @@ TEST_P(AttentionEmulatedTest, EqualsSumsInDoublePrecision) {
 }
 
 TEST_P(AttentionEmulatedTest, TheSameBitsInEveryCut) {
-  const std::vector<Rows> sessions = {{0, 37, 5}, {1, 186, 9}, {2, 508, 2}};
+  const std::vector<Rows> sessions = {{0, 37, 5}, {1, 186, kMostOwnRows}, {2, 508, 2}};
   const auto together = Run(sessions, 1);
   EXPECT_TRUE(together == Run(sessions, 1000)) << "tiles over more blocks";
   EXPECT_TRUE(together == Run(sessions, 40)) << "tiles over some blocks";

@@ -185,8 +185,9 @@ class Lowering {
     const InputRef in = NormInput(a.x, a.gain, {}, a.epsilon);
     OutputRef out = Output(a.qkv, OutputKind::kStore);
     // Half-split pairs lie in different tiles, and an int8 row needs the maximum over its head: both take their own
-    // phase, but for int8 rows of an attention that comes next, which makes them itself.
-    const bool bf16_or_later = cache.scale == nullptr || (!plan.long_call && AttentionFollows(a.plan, a.layer));
+    // phase, but for the few int8 rows of an attention that comes next, which makes them itself.
+    const bool few = !plan.long_call && plan.most_rows <= cuda_kernels::kMostOwnRows;
+    const bool bf16_or_later = cache.scale == nullptr || (few && AttentionFollows(a.plan, a.layer));
     if (a.pairing == backend::RopePairing::kAdjacent && bf16_or_later && a.qkv.stride % 2 == 0) {
       out.kind = OutputKind::kQkv;
       out.heads = a.shape.heads;

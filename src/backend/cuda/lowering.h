@@ -51,6 +51,7 @@ struct PlanPointers {
   int64_t head_rows = 0;
   int tiles = 0;
   int most_tile_rows = 0;
+  int most_rows = 0;  // of one session
   // A session has more rows than its ring has spare places: keys of the call stay outside the ring until the layer is
   // done.
   bool long_call = false;

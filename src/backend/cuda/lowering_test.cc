@@ -99,9 +99,9 @@ class LoweringTest : public testing::Test {
   }
 
   void EmitTick(int64_t sessions) {
-    context_.plans[0] = {.rows = 4 * sessions, .tiles = static_cast<int>(sessions), .most_tile_rows = 4};
-    context_.plans[1] = {
-        .rows = sessions, .head_rows = sessions, .tiles = static_cast<int>(sessions), .most_tile_rows = 1};
+    const int tiles = static_cast<int>(sessions);
+    context_.plans[0] = {.rows = 4 * sessions, .tiles = tiles, .most_tile_rows = 4, .most_rows = 4};
+    context_.plans[1] = {.rows = sessions, .head_rows = sessions, .tiles = tiles, .most_tile_rows = 1, .most_rows = 1};
     const int64_t rows = 4 * sessions;
     for (int i = 0; i < 2; ++i) {
       const int64_t channels = i == 0 ? 128 : 1280;
@@ -218,7 +218,18 @@ TEST_F(LoweringTest, Int8CachesTakeNoMorePhasesWhereAttentionMakesThem) {
       EXPECT_EQ(l->params.output.store_cache, 0);
     }
   }
+  // So does a pass over many guesses: only a few rows of a session are made by the attention.
+  ops_.clear();
+  EmitTick(1);
+  context_.plans[1].most_rows = cuda_kernels::kMostOwnRows + 1;
+  for (const Phase& phase : Lower(ops_, context_, &needs_)) {
+    if (const auto* a = std::get_if<AttentionPhase>(&phase.body)) {
+      EXPECT_EQ(a->params.own_rows, a->params.cache.head_dim == kEncoder.head_dim ? cuda_kernels::kOwnToQuantize
+                                                                                  : cuda_kernels::kOwnInRing);
+    }
+  }
   // A tap between the two, or an attention alone, finds its rows in the ring.
+  context_.plans[1].most_rows = 1;
   ops_.clear();
   const View qkv = Dense(1, 48 * 128, DType::kBF16);
   ops_.push_back(backend::AttentionInputArgs{.plan = PlanId::kDecoder,

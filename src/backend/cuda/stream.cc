@@ -77,7 +77,9 @@ bool CudaStream::GraphKey::operator==(const GraphKey& other) const {
   if (!(run == other.run) || head_rows != other.head_rows) return false;
   for (int i = 0; i < 2; ++i) {
     if (rows[i] != other.rows[i] || tiles[i].tiles != other.tiles[i].tiles ||
-        tiles[i].most_rows != other.tiles[i].most_rows || long_call[i] != other.long_call[i]) {
+        tiles[i].most_rows != other.tiles[i].most_rows || long_call[i] != other.long_call[i] ||
+        (tiles[i].most_group_rows <= cuda_kernels::kMostOwnRows) !=
+            (other.tiles[i].most_group_rows <= cuda_kernels::kMostOwnRows)) {
       return false;
     }
   }
@@ -196,6 +198,7 @@ void CudaStream::UploadPlans(const GraphKey& key, LoweringContext* context) {
     p.tiles = key.tiles[i].tiles;
     p.most_tile_rows = key.tiles[i].most_rows;
     p.long_call = key.long_call[i];
+    p.most_rows = key.tiles[i].most_group_rows;
     at += l.bytes;
   }
   if (at > 0) Fail(upload_.Copy(stream_, plan_block_.as<void>(), at, plan_bytes_.data(), at, 1));

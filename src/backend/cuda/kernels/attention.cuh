@@ -81,7 +81,9 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     const int page = __ldg(pages + ring0 / kPageTokens);
     const int64_t k_token = (static_cast<int64_t>(page) * 2 * kv_heads + kv_head) * kPageTokens + ring0 % kPageTokens;
     const int row0 = lane / kRowChunks, chunk = lane % kRowChunks;
-    const bool whole = key0 >= low && key0 + kKeyBlock - 1 <= last && !(p.own_rows && key0 + kKeyBlock > call_first);
+    // Codes of keys that nobody sees do no harm; a bf16 row may be NaN, whose product with a weight of 0 counts.
+    const bool whole = (kInt8 || (key0 >= low && key0 + kKeyBlock - 1 <= last)) &&
+                       !(p.own_rows == kOwnBeside && key0 + kKeyBlock > call_first);
 #pragma unroll 1
     for (int is_v = 0; is_v < 2; ++is_v) {
       const int64_t token0 = k_token + is_v * v_step;
@@ -99,10 +101,9 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
 #pragma unroll 1
       for (int i = 0; i < kLoads; ++i) {
         const int row = row0 + i * kLoadRows, key = key0 + row;
-        const bool valid = key >= low && key <= last, own = p.own_rows != kOwnInRing && key >= call_first;
-        if (kInt8 && p.own_rows == kOwnToQuantize && own && valid) continue;  // below
+        const bool valid = key >= low && key <= last;
         const char* from = data + i * 512;
-        if (own && valid) {
+        if (valid && p.own_rows == kOwnBeside && key >= call_first) {
           const int64_t r = call_row + key - call_first;
           from = kInt8 ? reinterpret_cast<const char*>(p.own_codes) + ((r * 2 + is_v) * kv_heads + kv_head) * kHeadDim +
                              chunk * 16
@@ -112,50 +113,13 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
         CopyAsync16(stage + StageOffset<kHeadDim, kInt8>(is_v, row, chunk), from, valid ? 16 : 0);
       }
       if constexpr (kInt8) {
-        float* const scales = reinterpret_cast<float*>(ring + place * l.stage + kScaleOffset) + is_v * kKeyBlock;
+        if (lane >= kKeyBlock) continue;
         const int key = key0 + lane;
-        if (lane < kKeyBlock && !(p.own_rows == kOwnToQuantize && key >= call_first && key <= last)) {
-          float scale = 0.0f;
-          if (key >= low && key <= last) {
-            scale = p.own_rows && key >= call_first
-                        ? __ldcg(p.own_scale + ((call_row + key - call_first) * 2 + is_v) * kv_heads + kv_head)
-                        : __ldcg(p.cache.scale + token0 + lane);
-          }
-          scales[lane] = scale;
-        }
-        if (p.own_rows == kOwnToQuantize) {
-          // Rows of this call as they will lie in the ring: to the stage for now, and to the ring. Tiles of one call
-          // write the same.
-#pragma unroll 1
-          for (int at = max(max(key0, call_first), low); at <= min(key0 + kKeyBlock - 1, last); ++at) {
-            const int row = at - key0;
-            const auto* const source = static_cast<const __nv_bfloat16*>(p.q) +
-                                       static_cast<int64_t>(call_row + at - call_first) * p.q_stride +
-                                       (p.heads + is_v * kv_heads + kv_head) * kHeadDim;
-            constexpr int kPairs = kHeadDim / 64;  // of dimensions a lane
-            uint32_t pair[kPairs];
-            float top = 0.0f;
-#pragma unroll
-            for (int i = 0; i < kPairs; ++i) {
-              pair[i] = __ldcg(reinterpret_cast<const uint32_t*>(source) + lane * kPairs + i);
-              top = fmaxf(top, fmaxf(fabsf(LowBf16(pair[i])), fabsf(HighBf16(pair[i]))));
-            }
-#pragma unroll
-            for (int offset = 16; offset > 0; offset /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
-            const KvScale scale(top);
-            char* const to = ring + place * l.stage + is_v * kVOffset +
-                             StageOffset<kHeadDim, true>(is_v, row, lane * 2 * kPairs / 16) + lane * 2 * kPairs % 16;
-            char* const in_ring = static_cast<char*>(p.cache.data) + (token0 + row) * kHeadDim + lane * 2 * kPairs;
-#pragma unroll
-            for (int i = 0; i < kPairs; ++i) {
-              const auto codes = static_cast<uint16_t>((scale.Code(LowBf16(pair[i])) & 255) |
-                                                       ((scale.Code(HighBf16(pair[i])) & 255) << 8));
-              reinterpret_cast<uint16_t*>(to)[i] = codes;
-              reinterpret_cast<uint16_t*>(in_ring)[i] = codes;
-            }
-            if (lane == 0) scales[row] = scale.scale, p.cache.scale[token0 + row] = scale.scale;
-          }
-        }
+        const float* const from = key >= call_first
+                                      ? p.own_scale + ((call_row + key - call_first) * 2 + is_v) * kv_heads + kv_head
+                                      : p.cache.scale + token0 + lane;
+        reinterpret_cast<float*>(ring + place * l.stage + kScaleOffset)[is_v * kKeyBlock + lane] =
+            key <= last ? __ldcg(from) : 0.0f;
       }
     }
   };
@@ -179,30 +143,76 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     CommitAsync();
   };
   PrefetchShare(p.prefetch);
-  bool waited = false;
-#pragma unroll 1
-  for (int i = 0; i < kStages; ++i) {
-    const bool early = next_which < block_groups && next_block * kKeyBlock + kKeyBlock <= call_first;
-    if (!waited && !early) {
-      WaitForPrevious();
-      waited = true;
-    }
-    advance();
-  }
-  if (!waited) WaitForPrevious();
-  Mark(p.trace, 1);
-  // q tile: query t = position t / group, head t % group.
+  // q tile: query t = position t / group, head t % group. A thread has eight values of one query.
   char* const q_tile = smem + l.q;
   static_assert(kQ8 * kHeadDim <= kThreads);
-  if (thread < kQ8 * kHeadDim) {
-    const int t = thread / (kHeadDim / 8), chunk = thread % (kHeadDim / 8), position = position_of(t);
-    uint4 v = {0, 0, 0, 0};
-    if (t < rows)
-      v = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(p.q) +
-                                                (first_row + position) * p.q_stride +
-                                                (kv_head * group + t - position * group) * kHeadDim) +
-                 chunk);
-    *reinterpret_cast<uint4*>(q_tile + t * kHeadDim * 2 + (chunk ^ (t & 7)) * 16) = v;
+  constexpr int kRowThreads = kHeadDim / 8;
+  const int q_row = thread / kRowThreads, row_chunk = thread % kRowThreads;
+  uint4 q_values = {0, 0, 0, 0}, own_values = {0, 0, 0, 0};
+  // kOwnToQuantize: eight values of one row of K or V of this call, whose int8 form goes into the ring, and for the
+  // stages that want it to `own`.
+  char* const own = smem + l.own;
+  auto* const own_scales = reinterpret_cast<float*>(own + kMostOwnRows * 2 * kHeadDim);
+  static_assert(kMostOwnRows * 2 * kRowThreads <= kThreads);
+  const bool quantize = kInt8 && p.own_rows == kOwnToQuantize;
+  const int own_first = max(call_first, low), own_key = own_first + q_row / 2, own_is_v = q_row % 2;
+  const bool has_own = quantize && own_key <= last;
+  auto load_own = [&] {
+    const int position = position_of(q_row);
+    const auto* const x = static_cast<const __nv_bfloat16*>(p.q);
+    if (q_row < rows)
+      q_values = __ldcg(reinterpret_cast<const uint4*>(x + (first_row + position) * p.q_stride +
+                                                       (kv_head * group + q_row - position * group) * kHeadDim) +
+                        row_chunk);
+    if (has_own)
+      own_values =
+          __ldcg(reinterpret_cast<const uint4*>(x + static_cast<int64_t>(call_row + own_key - call_first) * p.q_stride +
+                                                (p.heads + own_is_v * kv_heads + kv_head) * kHeadDim) +
+                 row_chunk);
+  };
+  bool waited = false;
+#pragma unroll 1
+  for (int i = 0; i <= kStages; ++i) {
+    const bool early =
+        i < kStages && (quantize || (next_which < block_groups && next_block * kKeyBlock + kKeyBlock <= call_first));
+    if (!waited && !early) {
+      WaitForPrevious();
+      Mark(p.trace, 1);
+      load_own();
+      waited = true;
+    }
+    if (i < kStages) advance();
+  }
+  if (q_row < kQ8 * 8)
+    *reinterpret_cast<uint4*>(q_tile + q_row * kHeadDim * 2 + (row_chunk ^ (q_row & 7)) * 16) = q_values;
+  if (quantize) {
+    const uint32_t pairs[4] = {own_values.x, own_values.y, own_values.z, own_values.w};
+    float top = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) top = fmaxf(top, fmaxf(fabsf(LowBf16(pairs[i])), fabsf(HighBf16(pairs[i]))));
+#pragma unroll
+    for (int offset = kRowThreads / 2; offset > 0; offset /= 2)
+      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
+    const KvScale scale(top);
+    uint32_t codes[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      codes[i / 2] |= ((scale.Code(LowBf16(pairs[i])) & 255) | (scale.Code(HighBf16(pairs[i])) & 255) << 8)
+                      << i % 2 * 16;
+    if (has_own) {
+      *reinterpret_cast<uint2*>(own + q_row * kHeadDim + row_chunk * 8) = {codes[0], codes[1]};
+      if (row_chunk == 0) own_scales[q_row] = scale.scale;
+      if (part == 0) {  // tiles of one call write the same
+        int ring0 = base_ring + own_key;
+        while (ring0 >= p.cache.capacity) ring0 -= p.cache.capacity;
+        const int64_t token =
+            (static_cast<int64_t>(__ldg(pages + ring0 / kPageTokens)) * 2 * kv_heads + kv_head) * kPageTokens +
+            ring0 % kPageTokens + own_is_v * v_step;
+        *reinterpret_cast<uint2*>(static_cast<char*>(p.cache.data) + token * kHeadDim + row_chunk * 8) = {codes[0],
+                                                                                                          codes[1]};
+        if (row_chunk == 0) p.cache.scale[token] = scale.scale;
+      }
+    }
   }
   __syncthreads();
   Mark(p.trace, 2);
@@ -235,7 +245,20 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       WaitAsync<kStages - 1>();
       __syncwarp();
       const uint32_t stage = ring_shared + place * l.stage;
-      const char* const stage_at = ring + place * l.stage;
+      char* const stage_at = ring + place * l.stage;
+      if (quantize && block * kKeyBlock + kKeyBlock > own_first) {
+        const int first_own = max(own_first - block * kKeyBlock, 0);
+        const int chunks = (min(last - block * kKeyBlock, kKeyBlock - 1) - first_own + 1) * 2 * kRowChunks;
+#pragma unroll 1
+        for (int i = lane; i < chunks; i += 32) {
+          const int row = first_own + i / (2 * kRowChunks), is_v = i / kRowChunks % 2, chunk = i % kRowChunks;
+          const int from = (block * kKeyBlock + row - own_first) * 2 + is_v;
+          *reinterpret_cast<uint4*>(stage_at + is_v * kVOffset + StageOffset<kHeadDim, kInt8>(is_v, row, chunk)) =
+              LoadShared16(own + from * kHeadDim + chunk * 16);
+          if (chunk == 0) reinterpret_cast<float*>(stage_at + kScaleOffset)[is_v * kKeyBlock + row] = own_scales[from];
+        }
+        __syncwarp();
+      }
       // Scores: two chains of MMAs, over even and odd steps of 16 dimensions.
       float s[kQ8][2][4] = {};
       if constexpr (!kInt8) {
@@ -322,6 +345,11 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       if constexpr (kInt8) {
         const auto* const scales = reinterpret_cast<const float*>(stage_at + kScaleOffset) + kKeyBlock;
         v_scale[0] = scales[g], v_scale[1] = scales[g + 8];
+        if (!all) {  // scales of keys that nobody sees may be NaN
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            if (key + i * 8 < low || key + i * 8 > last) v_scale[i] = 0.0f;
+        }
       }
 #pragma unroll
       for (int n = 0; n < kQ8; ++n)

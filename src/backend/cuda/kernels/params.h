@@ -184,8 +184,10 @@ struct LinearParams {
 };
 
 // Where attention finds keys and values of its own call: in the ring like all others; beside q (bf16) or in own_codes
-// (int8); or beside q as bf16, to be made int8 and put into the ring by the attention itself.
+// (int8); or beside q as bf16, to be made int8 and put into the ring by the attention itself, which it does for a few
+// rows of a session.
 inline constexpr int32_t kOwnInRing = 0, kOwnBeside = 1, kOwnToQuantize = 2;
+inline constexpr int kMostOwnRows = 8;
 
 struct AttentionParams {
   const void* q = nullptr;  // bf16 [rows, (heads + 2 kv_heads) head_dim], rotated

@@ -52,17 +52,19 @@ constexpr int AttentionGroups(int head_dim) { return head_dim == 64 ? 4 : 8; }
 constexpr int AttentionStages(int head_dim, bool int8) { return head_dim == 64 || int8 ? 2 : 1; }
 // Its shared memory, byte offsets.
 struct AttentionLayout {
-  int stage, q, partial, weights, group, total;
+  int stage, q, own, partial, weights, group, total;
 };
 
-// stage: one key block of K and V as stored, then 32 scales (int8). partial: [groups of this block][warp][row](max,
+// stage: one key block of K and V as stored, then 32 scales (int8). own: int8 rows of this call [row][K, V], then their
+// scales. partial: [groups of this block][warp][row](max,
 // sum, values); weights: [groups][row][warp]; group: [groups][row](max, sum).
 constexpr AttentionLayout MakeAttentionLayout(int head_dim, bool int8, int rows, int block_groups) {
   const int stages = AttentionStages(head_dim, int8);
   AttentionLayout l{};
   l.stage = int8 ? 2 * kKeyBlock * head_dim + 2 * kKeyBlock * 4 : 2 * kKeyBlock * head_dim * 2;
   l.q = kAttentionWarps * stages * l.stage;
-  l.partial = l.q + 16 * head_dim * 2;
+  l.own = l.q + 16 * head_dim * 2;
+  l.partial = l.own + (int8 ? kMostOwnRows * 2 * (head_dim + 4) : 0);
   l.weights = l.partial + block_groups * kAttentionWarps * rows * (head_dim + 2) * 4;
   l.group = l.weights + block_groups * rows * kAttentionWarps * 4;
   l.total = l.group + block_groups * rows * 2 * 4;
