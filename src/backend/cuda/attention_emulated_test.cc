@@ -40,10 +40,9 @@ struct Rows {
 
 template <int kHeadDim, bool kInt8>
 void LaunchInstance(const AttentionParams& params, const AttentionPlan& plan) {
-  AttentionParams p = params;
-  p.blocks_per_tile = plan.blocks_per_tile;
-  p.group_reciprocal = plan.group_reciprocal;
-  const auto blocks = static_cast<unsigned>(p.cache.kv_heads * plan.blocks_per_tile * p.tiles) + 1;  // one idle
+  AttentionParams p = WithPlan(params, plan);
+  // All blocks with an item or more, one that is idle.
+  const auto blocks = static_cast<unsigned>(std::min(plan.blocks, plan.items + 1));
   std::vector<float> workspace(static_cast<size_t>(plan.workspace_floats), NAN);
   std::vector<uint32_t> counters(static_cast<size_t>(plan.counters), 0u);
   p.workspace = workspace.data();

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -288,6 +289,10 @@ TEST_F(LoweringTest, EveryBatchFitsTheDeviceAndAsksForItsScratch) {
         }
         if (const auto* a = std::get_if<AttentionPhase>(&phase.body)) {
           EXPECT_LE(a->plan.shared_bytes, limit) << Describe(phase);
+          // One block for each item, or as many blocks as run at once: two an SM where they fit.
+          const int wave = context_.device.sm_count * (2 * (a->plan.shared_bytes + 1024) <= limit + 1024 ? 2 : 1);
+          EXPECT_GE(a->plan.blocks, std::min(a->plan.items, wave)) << Describe(phase);
+          EXPECT_LE(a->plan.items, a->plan.blocks * cuda_kernels::kMostBlockItems) << Describe(phase);
         }
       }
       if (sessions > 8) {

@@ -4,9 +4,11 @@
 // Keys are taken in blocks of 16 by absolute index: block b belongs to group b % groups and there to warp (b / groups)
 // % 8, a chain of running (max, sum, output). Chains of a group merge in warp order, then the groups in order. So every
 // border depends on key positions alone, never on batch, chunking or timing, and a block that a row does not see leaves
-// its chain unchanged bit for bit. Each warp streams its blocks through a private ring of shared memory (cp.async) from
-// chain to chain; blocks of threads meet only to merge. The groups of one (tile, head) may lie in several blocks: then
-// the last one to arrive merges them.
+// its chain unchanged bit for bit.
+//
+// An item is one (tile, K/V head), or a part of its groups: then the last block of threads to arrive merges the parts.
+// A block takes every gridDim.x-th item. Each warp streams its key blocks through a private ring of shared memory
+// (cp.async), from chain to chain and on into the next item while the warps of the block merge the present one.
 //
 //   K/V of earlier calls are read before WaitForPrevious; q and K/V of this call after it.
 #pragma once
@@ -29,163 +31,175 @@ __host__ __device__ constexpr int StageOffset(bool is_v, int row, int chunk) {
   return (row ^ ((row >> 1) & 1)) * kHeadDim + (chunk ^ ((row >> 2) & 1) << 1) * 16;
 }
 
+// An item. Key positions are relative to the first visible key block, so that 32 bits do.
+struct AttentionItem {
+  int pair, part, kv_head;              // (tile, K/V head), part of its groups
+  int first_row, rows;                  // of the call; queries
+  int low, first, last;                 // first visible key, key of the first and of the last row
+  int call_first, call_row, own_first;  // first key of this call (negative: all are), its row; visible key from it on
+  int base_ring, base_phase, pages;     // ring place and number of key block 0; page table
+  int high_block;                       // last key block
+  uint32_t rows_reciprocal;             // i / rows = i * reciprocal >> 16 of a small i
+};
+static_assert(sizeof(AttentionItem) == kAttentionItemBytes);
+
+__device__ __forceinline__ AttentionItem DescribeItem(const AttentionParams& p, int item, int step) {
+  AttentionItem a;
+  const int kv_heads = p.cache.kv_heads;
+  a.pair = item / p.blocks_per_tile, a.part = item - a.pair * p.blocks_per_tile;
+  const int tile = a.pair / kv_heads;
+  a.kv_head = a.pair - tile * kv_heads;
+  a.first_row = p.tile_row[tile];
+  const int tile_rows = p.tile_rows[tile];
+  const int64_t first_index = p.row_index[a.first_row];
+  const int64_t lowest = max(static_cast<int64_t>(0), first_index - p.window + 1);
+  const int64_t base = lowest / kKeyBlock * kKeyBlock;
+  a.rows = tile_rows * (p.heads / kv_heads);
+  a.low = static_cast<int>(lowest - base);
+  a.first = static_cast<int>(first_index - base), a.last = a.first + tile_rows - 1;
+  a.call_first = static_cast<int>(p.row_first[a.first_row] - base);
+  a.call_row = p.row_begin[a.first_row];
+  a.own_first = max(a.call_first, a.low);
+  a.base_ring = RingPlace(base, p.cache.capacity);
+  a.base_phase = static_cast<int>(base / kKeyBlock % step);
+  a.pages = p.row_slot[a.first_row] * p.cache.pages_per_slot;
+  a.high_block = a.last / kKeyBlock;
+  a.rows_reciprocal = 0x10000u / static_cast<uint32_t>(a.rows) + 1;
+  return a;
+}
+
 template <int kHeadDim, bool kInt8, int kQ8>
 __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const __grid_constant__ AttentionParams p) {
   VOXRT_DYNAMIC_SHARED(smem);
   constexpr int kThreads = kAttentionWarps * 32, kGroups = AttentionGroups(kHeadDim), kStep = kGroups * kAttentionWarps;
   constexpr int kStages = AttentionStages(kHeadDim, kInt8);
   constexpr int kRowStride = kHeadDim + 2, kRowBytes = kHeadDim * (kInt8 ? 1 : 2), kRowChunks = kRowBytes / 16;
+  constexpr int kVOffset = kKeyBlock * kRowBytes, kScaleOffset = 2 * kVOffset, kStage = AttentionStage(kHeadDim, kInt8);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
-  const int kv_heads = p.cache.kv_heads, group = p.heads / kv_heads;
-  const int tile_blocks = kv_heads * p.blocks_per_tile, tile = blockIdx.x / tile_blocks;
-  const int in_tile = blockIdx.x - tile * tile_blocks;
-  const int kv_head = in_tile / p.blocks_per_tile, part = in_tile - kv_head * p.blocks_per_tile;
   LaunchDependents();
   Mark(p.trace, 0);
-  const bool idle = tile >= p.tiles;
-  const int first_row = idle ? 0 : p.tile_row[tile], tile_rows = idle ? 0 : p.tile_rows[tile];
-  if (tile_rows == 0) {  // a place in the grid without work: it keeps its place on the SM until the phase begins
-    PrefetchShare(p.prefetch);
+  const int mine =
+      p.items > static_cast<int>(blockIdx.x) ? static_cast<int>((p.items - 1 - blockIdx.x) / gridDim.x) + 1 : 0;
+  auto* const items = reinterpret_cast<AttentionItem*>(smem + p.layout.items);
+  if (thread < mine) items[thread] = DescribeItem(p, static_cast<int>(blockIdx.x + thread * gridDim.x), kStep);
+  PrefetchShare(p.prefetch);
+  if (mine == 0) {  // a place in the grid without work: it keeps its place on the SM until the phase begins
     WaitForPrevious();
     return;
   }
-  const int rows = tile_rows * group, block_groups = kGroups / p.blocks_per_tile;
+  __syncthreads();
+  const int kv_heads = p.cache.kv_heads, group = p.heads / kv_heads, block_groups = kGroups / p.blocks_per_tile;
   auto position_of = [&](int t) { return static_cast<int>((static_cast<uint32_t>(t) * p.group_reciprocal) >> 20); };
-  const uint32_t rows_reciprocal = 0x10000u / static_cast<uint32_t>(rows) + 1;  // i / rows of a small i
-  const AttentionLayout l = MakeAttentionLayout(kHeadDim, kInt8, rows, block_groups);
-
-  const int slot = p.row_slot[first_row];
-  // Key positions below are relative to the first visible block, so that 32 bits do.
-  const int64_t first_index = p.row_index[first_row];
-  const int64_t lowest = max(static_cast<int64_t>(0), first_index - p.window + 1);
-  const int64_t base = lowest / kKeyBlock * kKeyBlock;
-  const int first = static_cast<int>(first_index - base), last = first + tile_rows - 1;
-  const int low = static_cast<int>(lowest - base);
-  const int call_first = static_cast<int>(p.row_first[first_row] - base);  // negative: all keys are of this call
-  const int call_row = p.row_begin[first_row];
-  const int high_block = last / kKeyBlock;
-  const int base_ring = RingPlace(base, p.cache.capacity);
-  const int base_phase = static_cast<int>(base / kKeyBlock % kStep);
-  const int32_t* const pages = p.cache.pages + static_cast<int64_t>(slot) * p.cache.pages_per_slot;
-
-  char* const ring = smem + warp * kStages * l.stage;
-  const uint32_t ring_shared = SharedAddress(ring);
-  const int64_t v_step = static_cast<int64_t>(kv_heads) * kPageTokens;  // tokens from K to V of a page
-  constexpr int kVOffset = kKeyBlock * kRowBytes, kScaleOffset = 2 * kVOffset;
-  // K and V of block `block` into ring place `place`.
-  auto load = [&](int block, int place) {
-    constexpr int kLoads = kKeyBlock * kRowChunks / 32, kLoadRows = 32 / kRowChunks;
-    const int key0 = block * kKeyBlock;
-    int ring0 = base_ring + key0;
-    while (ring0 >= p.cache.capacity) ring0 -= p.cache.capacity;
-    const int page = __ldg(pages + ring0 / kPageTokens);
-    const int64_t k_token = (static_cast<int64_t>(page) * 2 * kv_heads + kv_head) * kPageTokens + ring0 % kPageTokens;
-    const int row0 = lane / kRowChunks, chunk = lane % kRowChunks;
-    // Codes of keys that nobody sees do no harm; a bf16 row may be NaN, whose product with a weight of 0 counts.
-    const bool whole = (kInt8 || (key0 >= low && key0 + kKeyBlock - 1 <= last)) &&
-                       !(p.own_rows == kOwnBeside && key0 + kKeyBlock > call_first);
+  const bool quantize = kInt8 && p.own_rows == kOwnToQuantize;
+  const int v_tokens = kv_heads * kPageTokens;            // from K to V of a page
+  auto token_of = [&](const AttentionItem& a, int key) {  // of K
+    int ring0 = a.base_ring + key;
 #pragma unroll 1
-    for (int is_v = 0; is_v < 2; ++is_v) {
-      const int64_t token0 = k_token + is_v * v_step;
-      const char* const data = static_cast<const char*>(p.cache.data) + token0 * kRowBytes + lane * 16;
-      const uint32_t stage = ring_shared + place * l.stage + is_v * kVOffset;
+    while (ring0 >= p.cache.capacity) ring0 -= p.cache.capacity;
+    const int page = __ldg(p.cache.pages + a.pages + ring0 / kPageTokens);
+    return (page * 2 * kv_heads + a.kv_head) * kPageTokens + ring0 % kPageTokens;
+  };
+
+  char* const ring = smem + warp * kStages * kStage;
+  const uint32_t ring_shared = SharedAddress(ring);
+  // K and V of key block `block` of an item into ring place `place`.
+  auto load = [&](const AttentionItem& a, int block, int place) {
+    constexpr int kLoads = kKeyBlock * kRowChunks / 32, kLoadRows = 32 / kRowChunks;
+    const int key0 = block * kKeyBlock, row0 = lane / kRowChunks, chunk = lane % kRowChunks;
+    const int token = token_of(a, key0);
+    uint32_t stage = ring_shared + place * kStage;
+    const char* data = static_cast<const char*>(p.cache.data) + static_cast<int64_t>(token) * kRowBytes + lane * 16;
+    // Codes of keys that nobody sees do no harm; a bf16 row may be NaN, whose product with a weight of 0 counts.
+    const bool whole = (kInt8 || (key0 >= a.low && key0 + kKeyBlock - 1 <= a.last)) &&
+                       !(p.own_rows == kOwnBeside && key0 + kKeyBlock > a.call_first);
+    if (kInt8 && whole && lane < 8)
+      CopyAsync16(stage + kScaleOffset + lane * 16, p.cache.scale + token + lane / 4 * v_tokens + lane % 4 * 4);
+#pragma unroll 1
+    for (int is_v = 0; is_v < 2; ++is_v, stage += kVOffset, data += v_tokens * kRowBytes) {
       if (whole) {
 #pragma unroll
         for (int i = 0; i < kLoads; ++i)
           CopyAsync16(stage + StageOffset<kHeadDim, kInt8>(is_v, row0 + i * kLoadRows, chunk), data + i * 512);
-        if (kInt8 && lane < 4)
-          CopyAsync16(ring_shared + place * l.stage + kScaleOffset + is_v * kKeyBlock * 4 + lane * 16,
-                      p.cache.scale + token0 + lane * 4);
         continue;
       }
 #pragma unroll 1
       for (int i = 0; i < kLoads; ++i) {
         const int row = row0 + i * kLoadRows, key = key0 + row;
-        const bool valid = key >= low && key <= last;
+        const bool valid = key >= a.low && key <= a.last;
         const char* from = data + i * 512;
-        if (valid && p.own_rows == kOwnBeside && key >= call_first) {
-          const int64_t r = call_row + key - call_first;
-          from = kInt8 ? reinterpret_cast<const char*>(p.own_codes) + ((r * 2 + is_v) * kv_heads + kv_head) * kHeadDim +
-                             chunk * 16
+        if (valid && p.own_rows == kOwnBeside && key >= a.call_first) {
+          const int64_t r = a.call_row + key - a.call_first;
+          from = kInt8 ? reinterpret_cast<const char*>(p.own_codes) +
+                             ((r * 2 + is_v) * kv_heads + a.kv_head) * kHeadDim + chunk * 16
                        : static_cast<const char*>(p.q) +
-                             (r * p.q_stride + (p.heads + is_v * kv_heads + kv_head) * kHeadDim) * 2 + chunk * 16;
+                             (r * p.q_stride + (p.heads + is_v * kv_heads + a.kv_head) * kHeadDim) * 2 + chunk * 16;
         }
         CopyAsync16(stage + StageOffset<kHeadDim, kInt8>(is_v, row, chunk), from, valid ? 16 : 0);
       }
       if constexpr (kInt8) {
         if (lane >= kKeyBlock) continue;
         const int key = key0 + lane;
-        const float* const from = key >= call_first
-                                      ? p.own_scale + ((call_row + key - call_first) * 2 + is_v) * kv_heads + kv_head
-                                      : p.cache.scale + token0 + lane;
-        reinterpret_cast<float*>(ring + place * l.stage + kScaleOffset)[is_v * kKeyBlock + lane] =
-            key <= last ? __ldcg(from) : 0.0f;
+        const float* const from =
+            key >= a.call_first ? p.own_scale + ((a.call_row + key - a.call_first) * 2 + is_v) * kv_heads + a.kv_head
+                                : p.cache.scale + token + is_v * v_tokens + lane;
+        reinterpret_cast<float*>(ring + place * kStage + kScaleOffset)[is_v * kKeyBlock + lane] =
+            key <= a.last ? __ldcg(from) : 0.0f;
       }
     }
   };
-  // Blocks of this warp in order: those of its chain of each group of this thread block.
-  auto first_block = [&](int which) {
-    const int b = part * block_groups + which + kGroups * warp - base_phase;
+  // Key blocks of this warp in order: those of its chain of each group of each item of this thread block.
+  auto first_block = [&](const AttentionItem& a, int which) {
+    const int b = a.part * block_groups + which + kGroups * warp - a.base_phase;
     return b < 0 ? b + kStep : b;
   };
-  int next_which = 0, next_block = first_block(0), next_place = 0;
-  auto settle = [&] {
-    while (next_block > high_block && ++next_which < block_groups) next_block = first_block(next_which);
+  int next_item = 0, next_which = 0, next_block = first_block(items[0], 0), next_place = 0;
+  auto settle = [&] {  // whether there is one more
+#pragma unroll 1
+    while (next_item < mine && next_block > items[next_item].high_block) {
+      if (++next_which == block_groups) {
+        next_which = 0;
+        if (++next_item == mine) break;
+      }
+      next_block = first_block(items[next_item], next_which);
+    }
+    return next_item < mine;
   };
-  settle();
-  auto advance = [&] {
-    if (next_which < block_groups) {
-      load(next_block, next_place);
+  auto advance = [&](bool some) {
+    if (some) {
+      load(items[next_item], next_block, next_place);
       if (++next_place == kStages) next_place = 0;
       next_block += kStep;
-      settle();
     }
     CommitAsync();
   };
-  PrefetchShare(p.prefetch);
   // q tile: query t = position t / group, head t % group. A thread has eight values of one query.
-  char* const q_tile = smem + l.q;
+  char* const q_tile = smem + p.layout.q;
   static_assert(kQ8 * kHeadDim <= kThreads);
   constexpr int kRowThreads = kHeadDim / 8;
   const int q_row = thread / kRowThreads, row_chunk = thread % kRowThreads;
-  uint4 q_values = {0, 0, 0, 0}, own_values = {0, 0, 0, 0};
+  uint4 q_values, own_values;
   // kOwnToQuantize: eight values of one row of K or V of this call, whose int8 form goes into the ring, and for the
   // stages that want it to `own`.
-  char* const own = smem + l.own;
+  char* const own = smem + p.layout.own;
   auto* const own_scales = reinterpret_cast<float*>(own + kMostOwnRows * 2 * kHeadDim);
   static_assert(kMostOwnRows * 2 * kRowThreads <= kThreads);
-  const bool quantize = kInt8 && p.own_rows == kOwnToQuantize;
-  const int own_first = max(call_first, low), own_key = own_first + q_row / 2, own_is_v = q_row % 2;
-  const bool has_own = quantize && own_key <= last;
-  auto load_own = [&] {
-    const int position = position_of(q_row);
-    const auto* const x = static_cast<const __nv_bfloat16*>(p.q);
-    if (q_row < rows)
-      q_values = __ldcg(reinterpret_cast<const uint4*>(x + (first_row + position) * p.q_stride +
-                                                       (kv_head * group + q_row - position * group) * kHeadDim) +
-                        row_chunk);
-    if (has_own)
-      own_values =
-          __ldcg(reinterpret_cast<const uint4*>(x + static_cast<int64_t>(call_row + own_key - call_first) * p.q_stride +
-                                                (p.heads + own_is_v * kv_heads + kv_head) * kHeadDim) +
-                 row_chunk);
+  const auto* const x = static_cast<const __nv_bfloat16*>(p.q);
+  const int q_stride = static_cast<int>(p.q_stride), q_position = position_of(q_row);
+  const int q_offset = q_position * q_stride + (q_row - q_position * group) * kHeadDim + row_chunk * 8;
+  const int own_offset = q_row / 2 * q_stride + (p.heads + q_row % 2 * kv_heads) * kHeadDim + row_chunk * 8;
+  auto load_inputs = [&](const AttentionItem& a) {
+    q_values = own_values = {0, 0, 0, 0};
+    if (q_row < a.rows)
+      q_values = __ldcg(
+          reinterpret_cast<const uint4*>(x + a.first_row * p.q_stride + (a.kv_head * group * kHeadDim + q_offset)));
+    if (quantize && a.own_first + q_row / 2 <= a.last)
+      own_values = __ldcg(reinterpret_cast<const uint4*>(x + (a.call_row + a.own_first - a.call_first) * p.q_stride +
+                                                         (a.kv_head * kHeadDim + own_offset)));
   };
-  bool waited = false;
-#pragma unroll 1
-  for (int i = 0; i <= kStages; ++i) {
-    const bool early =
-        i < kStages && (quantize || (next_which < block_groups && next_block * kKeyBlock + kKeyBlock <= call_first));
-    if (!waited && !early) {
-      WaitForPrevious();
-      Mark(p.trace, 1);
-      load_own();
-      waited = true;
-    }
-    if (i < kStages) advance();
-  }
-  if (q_row < kQ8 * 8)
-    *reinterpret_cast<uint4*>(q_tile + q_row * kHeadDim * 2 + (row_chunk ^ (q_row & 7)) * 16) = q_values;
-  if (quantize) {
+  auto store_inputs = [&](const AttentionItem& a) {
+    if (q_row < kQ8 * 8)
+      *reinterpret_cast<uint4*>(q_tile + q_row * kHeadDim * 2 + (row_chunk ^ (q_row & 7)) * 16) = q_values;
+    if (!quantize) return;
     const uint32_t pairs[4] = {own_values.x, own_values.y, own_values.z, own_values.w};
     float top = 0.0f;
 #pragma unroll
@@ -193,360 +207,383 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
 #pragma unroll
     for (int offset = kRowThreads / 2; offset > 0; offset /= 2)
       top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
+    const int key = a.own_first + q_row / 2;
+    if (key > a.last) return;
     const KvScale scale(top);
     uint32_t codes[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       codes[i / 2] |= ((scale.Code(LowBf16(pairs[i])) & 255) | (scale.Code(HighBf16(pairs[i])) & 255) << 8)
                       << i % 2 * 16;
-    if (has_own) {
-      *reinterpret_cast<uint2*>(own + q_row * kHeadDim + row_chunk * 8) = {codes[0], codes[1]};
-      if (row_chunk == 0) own_scales[q_row] = scale.scale;
-      if (part == 0) {  // tiles of one call write the same
-        int ring0 = base_ring + own_key;
-        while (ring0 >= p.cache.capacity) ring0 -= p.cache.capacity;
-        const int64_t token =
-            (static_cast<int64_t>(__ldg(pages + ring0 / kPageTokens)) * 2 * kv_heads + kv_head) * kPageTokens +
-            ring0 % kPageTokens + own_is_v * v_step;
-        *reinterpret_cast<uint2*>(static_cast<char*>(p.cache.data) + token * kHeadDim + row_chunk * 8) = {codes[0],
-                                                                                                          codes[1]};
-        if (row_chunk == 0) p.cache.scale[token] = scale.scale;
-      }
+    const uint2 eight = {codes[0], codes[1]};
+    *reinterpret_cast<uint2*>(own + q_row * kHeadDim + row_chunk * 8) = eight;
+    if (row_chunk == 0) own_scales[q_row] = scale.scale;
+    if (a.part != 0) return;
+    const int token = token_of(a, key) + q_row % 2 * v_tokens;  // tiles of one call write the same
+    *reinterpret_cast<uint2*>(static_cast<char*>(p.cache.data) + static_cast<int64_t>(token) * kHeadDim +
+                              row_chunk * 8) = eight;
+    if (row_chunk == 0) p.cache.scale[token] = scale.scale;
+  };
+  bool waited = false;
+#pragma unroll 1
+  for (int i = 0; i <= kStages; ++i) {
+    const bool some = i < kStages && settle();
+    const bool early = some && (quantize || next_block * kKeyBlock + kKeyBlock <= items[next_item].call_first);
+    if (!waited && !early) {
+      WaitForPrevious();
+      Mark(p.trace, 1);
+      load_inputs(items[0]);
+      waited = true;
     }
+    if (i < kStages) advance(some);
   }
-  __syncthreads();
-  Mark(p.trace, 2);
-
-  // Queries of this lane: 2 c and 2 c + 1 of each eight; where they see keys.
-  int index[kQ8][2], lows[kQ8][2];
-#pragma unroll
-  for (int n = 0; n < kQ8; ++n)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int t = n * 8 + 2 * c + i;
-      index[n][i] = t < rows ? first + position_of(t) : -1;  // -1: sees nothing
-      lows[n][i] = max(low, index[n][i] - p.window + 1);
-    }
-  const int all_low = max(low, last - p.window + 1);  // keys from here to `first` are seen by all queries
-  float* const partials = reinterpret_cast<float*>(smem + l.partial);
-  const uint32_t q_shared = SharedAddress(q_tile);
   int place = 0;
-  for (int which = 0; which < block_groups; ++which) {
-    float top[kQ8][2], sum[kQ8][2], o[kHeadDim / 16][kQ8][4];
-#pragma unroll
-    for (int n = 0; n < kQ8; ++n) {
-      top[n][0] = top[n][1] = -INFINITY, sum[n][0] = sum[n][1] = 0.0f;
-#pragma unroll
-      for (int j = 0; j < kHeadDim / 16; ++j) o[j][n][0] = o[j][n][1] = o[j][n][2] = o[j][n][3] = 0.0f;
-    }
-    bool begun = false;
 #pragma unroll 1
-    for (int block = first_block(which); block <= high_block; block += kStep) {
-      WaitAsync<kStages - 1>();
-      __syncwarp();
-      const uint32_t stage = ring_shared + place * l.stage;
-      char* const stage_at = ring + place * l.stage;
-      if (quantize && block * kKeyBlock + kKeyBlock > own_first) {
-        const int first_own = max(own_first - block * kKeyBlock, 0);
-        const int chunks = (min(last - block * kKeyBlock, kKeyBlock - 1) - first_own + 1) * 2 * kRowChunks;
-#pragma unroll 1
-        for (int i = lane; i < chunks; i += 32) {
-          const int row = first_own + i / (2 * kRowChunks), is_v = i / kRowChunks % 2, chunk = i % kRowChunks;
-          const int from = (block * kKeyBlock + row - own_first) * 2 + is_v;
-          *reinterpret_cast<uint4*>(stage_at + is_v * kVOffset + StageOffset<kHeadDim, kInt8>(is_v, row, chunk)) =
-              LoadShared16(own + from * kHeadDim + chunk * 16);
-          if (chunk == 0) reinterpret_cast<float*>(stage_at + kScaleOffset)[is_v * kKeyBlock + row] = own_scales[from];
-        }
-        __syncwarp();
-      }
-      // Scores: two chains of MMAs, over even and odd steps of 16 dimensions.
-      float s[kQ8][2][4] = {};
-      if constexpr (!kInt8) {
-        const int key = lane / 8 % 2 * 8 + lane % 8;
-#pragma unroll
-        for (int pair = 0; pair < kHeadDim / 32; ++pair) {
-          uint32_t a[2][4];
-          LoadMatrix4(a[0], stage + StageOffset<kHeadDim, false>(false, key, pair * 4 + lane / 16));
-          LoadMatrix4(a[1], stage + StageOffset<kHeadDim, false>(false, key, pair * 4 + 2 + lane / 16));
-#pragma unroll
-          for (int n = 0; n < kQ8; ++n) {
-            uint32_t b[4];
-            LoadMatrix4(b, q_shared + (n * 8 + lane % 8) * kHeadDim * 2 + ((pair * 4 + lane / 8) ^ (lane % 8)) * 16);
-            Mma(s[n][0], a[0][0], a[0][1], a[0][2], a[0][3], b[0], b[1]);
-            Mma(s[n][1], a[1][0], a[1][1], a[1][2], a[1][3], b[2], b[3]);
-          }
-        }
-      } else {
-        // A lane takes dimensions 16 c .. of 64, four of them for each step, of keys g and g + 8; q in the same order.
-#pragma unroll
-        for (int t = 0; t < kHeadDim / 64; ++t) {
-          const uint4 low4 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g, t * 4 + c));
-          const uint4 high4 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g + 8, t * 4 + c));
-          const uint32_t lower[4] = {low4.x, low4.y, low4.z, low4.w}, upper[4] = {high4.x, high4.y, high4.z, high4.w};
-#pragma unroll
-          for (int pair = 0; pair < 2; ++pair) {
-            uint32_t a[2][4];
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              const uint32_t lo = lower[pair * 2 + i], hi = upper[pair * 2 + i];
-              a[i][0] = SpreadInt8(__byte_perm(lo, 0, 0x4140));
-              a[i][1] = SpreadInt8(__byte_perm(hi, 0, 0x4140));
-              a[i][2] = SpreadInt8(__byte_perm(lo, 0, 0x4342));
-              a[i][3] = SpreadInt8(__byte_perm(hi, 0, 0x4342));
-            }
-#pragma unroll
-            for (int n = 0; n < kQ8; ++n) {
-              const uint4 b =
-                  LoadShared16(q_tile + (n * 8 + g) * kHeadDim * 2 + ((t * 8 + c * 2 + pair) ^ (g & 7)) * 16);
-              Mma(s[n][0], a[0][0], a[0][1], a[0][2], a[0][3], b.x, b.y);
-              Mma(s[n][1], a[1][0], a[1][1], a[1][2], a[1][3], b.z, b.w);
-            }
-          }
-        }
-      }
-      float factor[2] = {p.softmax_scale_log2, p.softmax_scale_log2};
-      if constexpr (kInt8) {
-        const auto* const scales = reinterpret_cast<const float*>(stage_at + kScaleOffset);
-        factor[0] *= scales[g], factor[1] *= scales[g + 8];
-      }
-      const int key = block * kKeyBlock + g;
-      const bool all = block * kKeyBlock >= all_low && block * kKeyBlock + kKeyBlock - 1 <= first;
-      uint32_t weights[kQ8][2];
-      float alpha[kQ8][2];
-      bool rescale = false;
-#pragma unroll
-      for (int n = 0; n < kQ8; ++n) {
-        float v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) v[i] = (s[n][0][i] + s[n][1][i]) * factor[i / 2];
-        if (!all) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int at = key + i / 2 * 8;
-            if (at > index[n][i % 2] || at < lows[n][i % 2]) v[i] = -INFINITY;
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float most = fmaxf(v[i], v[2 + i]);
-#pragma unroll
-          for (int offset = 4; offset < 32; offset *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, offset));
-          most = fmaxf(top[n][i], most);
-          const float safe = most == -INFINITY ? 0.0f : most;
-          alpha[n][i] = exp2f(top[n][i] - safe);
-          rescale = rescale || alpha[n][i] != 1.0f;
-          top[n][i] = most;
-          v[i] = exp2f(v[i] - safe), v[2 + i] = exp2f(v[2 + i] - safe);
-          sum[n][i] = fmaf(sum[n][i], alpha[n][i], v[i] + v[2 + i]);
-        }
-        s[n][0][0] = v[0], s[n][0][1] = v[1], s[n][0][2] = v[2], s[n][0][3] = v[3];
-      }
-      float v_scale[2] = {1.0f, 1.0f};
-      if constexpr (kInt8) {
-        const auto* const scales = reinterpret_cast<const float*>(stage_at + kScaleOffset) + kKeyBlock;
-        v_scale[0] = scales[g], v_scale[1] = scales[g + 8];
-        if (!all) {  // scales of keys that nobody sees may be NaN
-#pragma unroll
-          for (int i = 0; i < 2; ++i)
-            if (key + i * 8 < low || key + i * 8 > last) v_scale[i] = 0.0f;
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < kQ8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          weights[n][i] =
-              MoveMatrixTransposed(kInt8 ? PackBf16(s[n][0][2 * i] * v_scale[i], s[n][0][2 * i + 1] * v_scale[i])
-                                         : PackBf16(s[n][0][2 * i], s[n][0][2 * i + 1]));
-      // Outputs so far are zero before the first block, and most blocks leave the maximum: nothing to do then.
-      if (begun && __any_sync(0xffffffffu, rescale)) {
-#pragma unroll
-        for (int j = 0; j < kHeadDim / 16; ++j)
-#pragma unroll
-          for (int n = 0; n < kQ8; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) o[j][n][i] *= alpha[n][i % 2];
-      }
-      begun = true;
-      if constexpr (!kInt8) {
-        const int v_key = lane / 16 * 8 + lane % 8;
-#pragma unroll
-        for (int j = 0; j < kHeadDim / 16; ++j) {
-          uint32_t a[4];
-          LoadMatrix4Transposed(a, stage + kVOffset + StageOffset<kHeadDim, false>(true, v_key, j * 2 + lane / 8 % 2));
-#pragma unroll
-          for (int n = 0; n < kQ8; ++n) Mma(o[j][n], a[0], a[1], a[2], a[3], weights[n][0], weights[n][1]);
-        }
-      } else {
-        // A lane takes kHeadDim / 8 dimensions from g * kHeadDim / 8 of keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9; output
-        // tile j has the (2 j)th and (2 j + 1)th of them as its rows g and g + 8.
-        constexpr int kWords = kHeadDim / 32;
-        uint32_t codes[4][kWords];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int v_key = 2 * c + i % 2 + i / 2 * 8;
-          const char* const row = stage_at + kVOffset;
-          if constexpr (kHeadDim == 128) {
-            const uint4 four = LoadShared16(row + StageOffset<kHeadDim, true>(true, v_key, g));
-            codes[i][0] = four.x, codes[i][1] = four.y, codes[i][2] = four.z, codes[i][3] = four.w;
-          } else {
-            const uint2 two = LoadShared8(row + StageOffset<kHeadDim, true>(true, v_key, g / 2) + g % 2 * 8);
-            codes[i][0] = two.x, codes[i][1] = two.y;
-          }
-        }
-#pragma unroll
-        for (int j = 0; j < kHeadDim / 16; ++j) {
-          const int word = j / 2;
-          const uint32_t even = j % 2 == 0 ? 0x4440u : 0x6662u, odd = j % 2 == 0 ? 0x5551u : 0x7773u;
-          const uint32_t a0 = SpreadInt8(__byte_perm(codes[0][word], codes[1][word], even));
-          const uint32_t a1 = SpreadInt8(__byte_perm(codes[0][word], codes[1][word], odd));
-          const uint32_t a2 = SpreadInt8(__byte_perm(codes[2][word], codes[3][word], even));
-          const uint32_t a3 = SpreadInt8(__byte_perm(codes[2][word], codes[3][word], odd));
-#pragma unroll
-          for (int n = 0; n < kQ8; ++n) Mma(o[j][n], a0, a1, a2, a3, weights[n][0], weights[n][1]);
-        }
-      }
-      __syncwarp();
-      advance();
-      if (++place == kStages) place = 0;
-    }
+  for (int turn = 0; turn < mine; ++turn) {
+    const AttentionItem& item = items[turn];
+    store_inputs(item);
+    __syncthreads();
+    Mark(p.trace, 2);
+
+    const int rows = item.rows, low = item.low, first = item.first, last = item.last;
+    // Queries of this lane: 2 c and 2 c + 1 of each eight; where they see keys.
+    int index[kQ8][2], lows[kQ8][2];
 #pragma unroll
     for (int n = 0; n < kQ8; ++n)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int offset = 4; offset < 32; offset *= 2) sum[n][i] += __shfl_xor_sync(0xffffffffu, sum[n][i], offset);
         const int t = n * 8 + 2 * c + i;
-        if (t >= rows) continue;
-        float* const row = partials + ((which * kAttentionWarps + warp) * rows + t) * kRowStride;
-        if (g == 0) row[0] = top[n][i], row[1] = sum[n][i];
+        index[n][i] = t < rows ? first + position_of(t) : -1;  // -1: sees nothing
+        lows[n][i] = max(low, index[n][i] - p.window + 1);
+      }
+    const int all_low = max(low, last - p.window + 1);  // keys from here to `first` are seen by all queries
+    float* const partials = reinterpret_cast<float*>(smem + p.layout.partial);
+    const uint32_t q_shared = SharedAddress(q_tile);
+#pragma unroll 1
+    for (int which = 0; which < block_groups; ++which) {
+      float top[kQ8][2], sum[kQ8][2], o[kHeadDim / 16][kQ8][4];
 #pragma unroll
-        for (int j = 0; j < kHeadDim / 16; ++j) {
-          if constexpr (kInt8) {
-            *reinterpret_cast<float2*>(row + 2 + g * (kHeadDim / 8) + 2 * j) = {o[j][n][i], o[j][n][2 + i]};
-          } else {
-            row[2 + j * 16 + g] = o[j][n][i], row[2 + j * 16 + g + 8] = o[j][n][2 + i];
+      for (int n = 0; n < kQ8; ++n) {
+        top[n][0] = top[n][1] = -INFINITY, sum[n][0] = sum[n][1] = 0.0f;
+#pragma unroll
+        for (int j = 0; j < kHeadDim / 16; ++j) o[j][n][0] = o[j][n][1] = o[j][n][2] = o[j][n][3] = 0.0f;
+      }
+      bool begun = false;
+#pragma unroll 1
+      for (int block = first_block(item, which); block <= item.high_block; block += kStep) {
+        WaitAsync<kStages - 1>();
+        __syncwarp();
+        const uint32_t stage = ring_shared + place * kStage;
+        char* const stage_at = ring + place * kStage;
+        if (quantize && block * kKeyBlock + kKeyBlock > item.own_first) {
+          const int first_own = max(item.own_first - block * kKeyBlock, 0);
+          const int chunks = (min(last - block * kKeyBlock, kKeyBlock - 1) - first_own + 1) * 2 * kRowChunks;
+#pragma unroll 1
+          for (int i = lane; i < chunks; i += 32) {
+            const int row = first_own + i / (2 * kRowChunks), is_v = i / kRowChunks % 2, chunk = i % kRowChunks;
+            const int from = (block * kKeyBlock + row - item.own_first) * 2 + is_v;
+            *reinterpret_cast<uint4*>(stage_at + is_v * kVOffset + StageOffset<kHeadDim, kInt8>(is_v, row, chunk)) =
+                LoadShared16(own + from * kHeadDim + chunk * 16);
+            if (chunk == 0)
+              reinterpret_cast<float*>(stage_at + kScaleOffset)[is_v * kKeyBlock + row] = own_scales[from];
+          }
+          __syncwarp();
+        }
+        // Scores: two chains of MMAs, over even and odd steps of 16 dimensions.
+        float s[kQ8][2][4] = {};
+        if constexpr (!kInt8) {
+          const int key = lane / 8 % 2 * 8 + lane % 8;
+#pragma unroll
+          for (int pair = 0; pair < kHeadDim / 32; ++pair) {
+            uint32_t a[2][4];
+            LoadMatrix4(a[0], stage + StageOffset<kHeadDim, false>(false, key, pair * 4 + lane / 16));
+            LoadMatrix4(a[1], stage + StageOffset<kHeadDim, false>(false, key, pair * 4 + 2 + lane / 16));
+#pragma unroll
+            for (int n = 0; n < kQ8; ++n) {
+              uint32_t b[4];
+              LoadMatrix4(b, q_shared + (n * 8 + lane % 8) * kHeadDim * 2 + ((pair * 4 + lane / 8) ^ (lane % 8)) * 16);
+              Mma(s[n][0], a[0][0], a[0][1], a[0][2], a[0][3], b[0], b[1]);
+              Mma(s[n][1], a[1][0], a[1][1], a[1][2], a[1][3], b[2], b[3]);
+            }
+          }
+        } else {
+          // A lane takes dimensions 16 c .. of 64, four of them for each step, of keys g and g + 8; q in the same
+          // order.
+#pragma unroll
+          for (int t = 0; t < kHeadDim / 64; ++t) {
+            const uint4 low4 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g, t * 4 + c));
+            const uint4 high4 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g + 8, t * 4 + c));
+            const uint32_t lower[4] = {low4.x, low4.y, low4.z, low4.w}, upper[4] = {high4.x, high4.y, high4.z, high4.w};
+#pragma unroll
+            for (int pair = 0; pair < 2; ++pair) {
+              uint32_t a[2][4];
+#pragma unroll
+              for (int i = 0; i < 2; ++i) {
+                const uint32_t lo = lower[pair * 2 + i], hi = upper[pair * 2 + i];
+                a[i][0] = SpreadInt8(__byte_perm(lo, 0, 0x4140));
+                a[i][1] = SpreadInt8(__byte_perm(hi, 0, 0x4140));
+                a[i][2] = SpreadInt8(__byte_perm(lo, 0, 0x4342));
+                a[i][3] = SpreadInt8(__byte_perm(hi, 0, 0x4342));
+              }
+#pragma unroll
+              for (int n = 0; n < kQ8; ++n) {
+                const uint4 b =
+                    LoadShared16(q_tile + (n * 8 + g) * kHeadDim * 2 + ((t * 8 + c * 2 + pair) ^ (g & 7)) * 16);
+                Mma(s[n][0], a[0][0], a[0][1], a[0][2], a[0][3], b.x, b.y);
+                Mma(s[n][1], a[1][0], a[1][1], a[1][2], a[1][3], b.z, b.w);
+              }
+            }
           }
         }
+        float factor[2] = {p.softmax_scale_log2, p.softmax_scale_log2};
+        if constexpr (kInt8) {
+          const auto* const scales = reinterpret_cast<const float*>(stage_at + kScaleOffset);
+          factor[0] *= scales[g], factor[1] *= scales[g + 8];
+        }
+        const int key = block * kKeyBlock + g;
+        const bool all = block * kKeyBlock >= all_low && block * kKeyBlock + kKeyBlock - 1 <= first;
+        uint32_t weights[kQ8][2];
+        float alpha[kQ8][2];
+        bool rescale = false;
+#pragma unroll
+        for (int n = 0; n < kQ8; ++n) {
+          float v[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) v[i] = (s[n][0][i] + s[n][1][i]) * factor[i / 2];
+          if (!all) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const int at = key + i / 2 * 8;
+              if (at > index[n][i % 2] || at < lows[n][i % 2]) v[i] = -INFINITY;
+            }
+          }
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            float most = fmaxf(v[i], v[2 + i]);
+#pragma unroll
+            for (int offset = 4; offset < 32; offset *= 2)
+              most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, offset));
+            most = fmaxf(top[n][i], most);
+            const float safe = most == -INFINITY ? 0.0f : most;
+            alpha[n][i] = exp2f(top[n][i] - safe);
+            rescale = rescale || alpha[n][i] != 1.0f;
+            top[n][i] = most;
+            v[i] = exp2f(v[i] - safe), v[2 + i] = exp2f(v[2 + i] - safe);
+            sum[n][i] = fmaf(sum[n][i], alpha[n][i], v[i] + v[2 + i]);
+          }
+          s[n][0][0] = v[0], s[n][0][1] = v[1], s[n][0][2] = v[2], s[n][0][3] = v[3];
+        }
+        float v_scale[2] = {1.0f, 1.0f};
+        if constexpr (kInt8) {
+          const auto* const scales = reinterpret_cast<const float*>(stage_at + kScaleOffset) + kKeyBlock;
+          v_scale[0] = scales[g], v_scale[1] = scales[g + 8];
+          if (!all) {  // scales of keys that nobody sees may be NaN
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+              if (key + i * 8 < low || key + i * 8 > last) v_scale[i] = 0.0f;
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            weights[n][i] =
+                MoveMatrixTransposed(kInt8 ? PackBf16(s[n][0][2 * i] * v_scale[i], s[n][0][2 * i + 1] * v_scale[i])
+                                           : PackBf16(s[n][0][2 * i], s[n][0][2 * i + 1]));
+        // Outputs so far are zero before the first block, and most blocks leave the maximum: nothing to do then.
+        if (begun && __any_sync(0xffffffffu, rescale)) {
+#pragma unroll
+          for (int j = 0; j < kHeadDim / 16; ++j)
+#pragma unroll
+            for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) o[j][n][i] *= alpha[n][i % 2];
+        }
+        begun = true;
+        if constexpr (!kInt8) {
+          const int v_key = lane / 16 * 8 + lane % 8;
+#pragma unroll
+          for (int j = 0; j < kHeadDim / 16; ++j) {
+            uint32_t a[4];
+            LoadMatrix4Transposed(a,
+                                  stage + kVOffset + StageOffset<kHeadDim, false>(true, v_key, j * 2 + lane / 8 % 2));
+#pragma unroll
+            for (int n = 0; n < kQ8; ++n) Mma(o[j][n], a[0], a[1], a[2], a[3], weights[n][0], weights[n][1]);
+          }
+        } else {
+          // A lane takes kHeadDim / 8 dimensions from g * kHeadDim / 8 of keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9; output
+          // tile j has the (2 j)th and (2 j + 1)th of them as its rows g and g + 8.
+          constexpr int kWords = kHeadDim / 32;
+          uint32_t codes[4][kWords];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int v_key = 2 * c + i % 2 + i / 2 * 8;
+            const char* const row = stage_at + kVOffset;
+            if constexpr (kHeadDim == 128) {
+              const uint4 four = LoadShared16(row + StageOffset<kHeadDim, true>(true, v_key, g));
+              codes[i][0] = four.x, codes[i][1] = four.y, codes[i][2] = four.z, codes[i][3] = four.w;
+            } else {
+              const uint2 two = LoadShared8(row + StageOffset<kHeadDim, true>(true, v_key, g / 2) + g % 2 * 8);
+              codes[i][0] = two.x, codes[i][1] = two.y;
+            }
+          }
+#pragma unroll
+          for (int j = 0; j < kHeadDim / 16; ++j) {
+            const int word = j / 2;
+            const uint32_t even = j % 2 == 0 ? 0x4440u : 0x6662u, odd = j % 2 == 0 ? 0x5551u : 0x7773u;
+            const uint32_t a0 = SpreadInt8(__byte_perm(codes[0][word], codes[1][word], even));
+            const uint32_t a1 = SpreadInt8(__byte_perm(codes[0][word], codes[1][word], odd));
+            const uint32_t a2 = SpreadInt8(__byte_perm(codes[2][word], codes[3][word], even));
+            const uint32_t a3 = SpreadInt8(__byte_perm(codes[2][word], codes[3][word], odd));
+#pragma unroll
+            for (int n = 0; n < kQ8; ++n) Mma(o[j][n], a0, a1, a2, a3, weights[n][0], weights[n][1]);
+          }
+        }
+        __syncwarp();
+        advance(settle());
+        if (++place == kStages) place = 0;
       }
-  }
-  __syncthreads();
+#pragma unroll
+      for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+#pragma unroll
+          for (int offset = 4; offset < 32; offset *= 2) sum[n][i] += __shfl_xor_sync(0xffffffffu, sum[n][i], offset);
+          const int t = n * 8 + 2 * c + i;
+          if (t >= rows) continue;
+          float* const row = partials + ((which * kAttentionWarps + warp) * rows + t) * kRowStride;
+          if (g == 0) row[0] = top[n][i], row[1] = sum[n][i];
+#pragma unroll
+          for (int j = 0; j < kHeadDim / 16; ++j) {
+            if constexpr (kInt8) {
+              *reinterpret_cast<float2*>(row + 2 + g * (kHeadDim / 8) + 2 * j) = {o[j][n][i], o[j][n][2 + i]};
+            } else {
+              row[2 + j * 16 + g] = o[j][n][i], row[2 + j * 16 + g + 8] = o[j][n][2 + i];
+            }
+          }
+        }
+    }
+    __syncthreads();
+    if (turn + 1 < mine) load_inputs(items[turn + 1]);
 
-  // Weights of the chains in their group, maximum and sum of the group.
-  float* const weights = reinterpret_cast<float*>(smem + l.weights);
-  float* const heads = reinterpret_cast<float*>(smem + l.group);
-  static_assert(kGroups * 8 * kQ8 <= kThreads);
-  if (thread < block_groups * rows) {
-    const int i = thread, which = static_cast<int>((static_cast<uint32_t>(i) * rows_reciprocal) >> 16),
-              t = i - which * rows;
-    const float* const from = partials + (which * kAttentionWarps * rows + t) * kRowStride;
-    float most = -INFINITY, total = 0.0f;
+    // Weights of the chains in their group, maximum and sum of the group.
+    float* const weights = reinterpret_cast<float*>(smem + p.layout.weights);
+    float* const heads = reinterpret_cast<float*>(smem + p.layout.group);
+    static_assert(kGroups * 8 * kQ8 <= kThreads);
+    if (thread < block_groups * rows) {
+      const int i = thread, which = static_cast<int>((static_cast<uint32_t>(i) * item.rows_reciprocal) >> 16),
+                t = i - which * rows;
+      const float* const from = partials + (which * kAttentionWarps * rows + t) * kRowStride;
+      float most = -INFINITY, total = 0.0f;
 #pragma unroll
-    for (int w = 0; w < kAttentionWarps; ++w) most = fmaxf(most, from[w * rows * kRowStride]);
-    const float safe = most == -INFINITY ? 0.0f : most;
+      for (int w = 0; w < kAttentionWarps; ++w) most = fmaxf(most, from[w * rows * kRowStride]);
+      const float safe = most == -INFINITY ? 0.0f : most;
 #pragma unroll
-    for (int w = 0; w < kAttentionWarps; ++w) {
-      const float weight = exp2f(from[w * rows * kRowStride] - safe);
-      weights[i * kAttentionWarps + w] = weight;
-      total = fmaf(from[w * rows * kRowStride + 1], weight, total);
+      for (int w = 0; w < kAttentionWarps; ++w) {
+        const float weight = exp2f(from[w * rows * kRowStride] - safe);
+        weights[i * kAttentionWarps + w] = weight;
+        total = fmaf(from[w * rows * kRowStride + 1], weight, total);
+      }
+      heads[2 * i] = most, heads[2 * i + 1] = total;
     }
-    heads[2 * i] = most, heads[2 * i + 1] = total;
-  }
-  __syncthreads();
-  // Two neighbouring values of a query from the chains of a group.
-  auto merge_group = [&](int which, int t, int d) {
-    const float* from = partials + (which * kAttentionWarps * rows + t) * kRowStride + 2 + d;
-    const float* const weight = weights + (which * rows + t) * kAttentionWarps;
-    float2 v{0.0f, 0.0f};
+    __syncthreads();
+    // Two neighbouring values of a query from the chains of a group.
+    auto merge_group = [&](int which, int t, int d) {
+      const float* from = partials + (which * kAttentionWarps * rows + t) * kRowStride + 2 + d;
+      const float* const weight = weights + (which * rows + t) * kAttentionWarps;
+      float2 v{0.0f, 0.0f};
 #pragma unroll
-    for (int w = 0; w < kAttentionWarps; ++w, from += rows * kRowStride) {
-      const float2 chain = *reinterpret_cast<const float2*>(from);
-      v.x = fmaf(chain.x, weight[w], v.x), v.y = fmaf(chain.y, weight[w], v.y);
-    }
-    return v;
-  };
-  auto store = [&](int t, int d, float2 v, float total) {
-    const int position = position_of(t);
-    const int64_t at = (first_row + position) * p.out_stride + (kv_head * group + t - position * group) * kHeadDim + d;
-    *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(p.out) + at) = PackBf16(v.x / total, v.y / total);
-  };
-  // Values of all groups, heads[2 * (group * rows + t)] their maxima and sums.
-  auto finish = [&](int t, int d, auto value_of) {
-    float most = -INFINITY, total = 0.0f;
+      for (int w = 0; w < kAttentionWarps; ++w, from += rows * kRowStride) {
+        const float2 chain = *reinterpret_cast<const float2*>(from);
+        v.x = fmaf(chain.x, weight[w], v.x), v.y = fmaf(chain.y, weight[w], v.y);
+      }
+      return v;
+    };
+    auto store = [&](int t, int d, float2 v, float total) {
+      const int position = position_of(t);
+      const int64_t to =
+          (item.first_row + position) * p.out_stride + (item.kv_head * group + t - position * group) * kHeadDim + d;
+      *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(p.out) + to) = PackBf16(v.x / total, v.y / total);
+    };
+    // Values of all groups, heads[2 * (group * rows + t)] their maxima and sums.
+    auto finish = [&](int t, int d, auto value_of) {
+      float most = -INFINITY, total = 0.0f;
 #pragma unroll
-    for (int s = 0; s < kGroups; ++s) most = fmaxf(most, heads[2 * (s * rows + t)]);
-    const float safe = most == -INFINITY ? 0.0f : most;
-    float2 v{0.0f, 0.0f};
+      for (int s = 0; s < kGroups; ++s) most = fmaxf(most, heads[2 * (s * rows + t)]);
+      const float safe = most == -INFINITY ? 0.0f : most;
+      float2 v{0.0f, 0.0f};
 #pragma unroll 1
-    for (int s = 0; s < kGroups; ++s) {
-      const float weight = exp2f(heads[2 * (s * rows + t)] - safe);
-      total = fmaf(heads[2 * (s * rows + t) + 1], weight, total);
-      const float2 part_value = value_of(s);
-      v.x = fmaf(part_value.x, weight, v.x), v.y = fmaf(part_value.y, weight, v.y);
-    }
-    store(t, d, v, total);
-  };
-  const int pairs = rows * (kHeadDim / 2);
-  Mark(p.trace, 3);
-  if (block_groups == kGroups) {
+      for (int s = 0; s < kGroups; ++s) {
+        const float weight = exp2f(heads[2 * (s * rows + t)] - safe);
+        total = fmaf(heads[2 * (s * rows + t) + 1], weight, total);
+        const float2 part_value = value_of(s);
+        v.x = fmaf(part_value.x, weight, v.x), v.y = fmaf(part_value.y, weight, v.y);
+      }
+      store(t, d, v, total);
+    };
+    const int pairs = rows * (kHeadDim / 2);
+    Mark(p.trace, 3);
+    if (block_groups == kGroups) {
 #pragma unroll 1
-    for (int i = thread; i < pairs; i += kThreads) {
-      const int t = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
-      finish(t, d, [&](int s) { return merge_group(s, t, d); });
+      for (int i = thread; i < pairs; i += kThreads) {
+        const int t = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
+        finish(t, d, [&](int s) { return merge_group(s, t, d); });
+      }
+      Mark(p.trace, 4);
+      continue;
+    }
+    float* const workspace = p.workspace + static_cast<int64_t>(item.pair) * kGroups * 8 * kQ8 * kRowStride;
+#pragma unroll 1
+    for (int i = thread; i < block_groups * pairs; i += kThreads) {
+      const int row = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
+      const int which = static_cast<int>((static_cast<uint32_t>(row) * item.rows_reciprocal) >> 16),
+                t = row - which * rows;
+      const float2 v = merge_group(which, t, d);
+      float* const to = workspace + ((item.part * block_groups + which) * 8 * kQ8 + t) * kRowStride;
+      __stcg(reinterpret_cast<float2*>(to + 2 + d), v);
+      if (d == 0)
+        __stcg(reinterpret_cast<float2*>(to), float2{heads[2 * (which * rows + t)], heads[2 * (which * rows + t) + 1]});
+    }
+    __shared__ uint32_t arrived;
+    __syncthreads();
+    uint32_t* const counter = p.counter + item.pair;
+    if (thread == 0) arrived = CountArrival(counter);
+    __syncthreads();
+    if (arrived != static_cast<uint32_t>(p.blocks_per_tile) - 1) continue;
+    if (thread == 0) *counter = 0;
+    // Maxima and sums of all groups to the shared memory of the partials, whose use is over, while the values travel.
+    float* const all_heads = partials;
+    if (thread < kGroups * rows) {
+      const int i = thread, s = static_cast<int>((static_cast<uint32_t>(i) * item.rows_reciprocal) >> 16),
+                t = i - s * rows;
+      const float2 head = __ldcg(reinterpret_cast<const float2*>(workspace + (s * 8 * kQ8 + t) * kRowStride));
+      all_heads[2 * i] = head.x, all_heads[2 * i + 1] = head.y;
+    }
+    bool ready = false;
+#pragma unroll 1
+    for (int first_pair = 0; first_pair < pairs; first_pair += kThreads) {
+      const int i = min(first_pair + thread, pairs - 1), t = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
+      float2 v[kGroups];
+#pragma unroll
+      for (int s = 0; s < kGroups; ++s)
+        v[s] = __ldcg(reinterpret_cast<const float2*>(workspace + (s * 8 * kQ8 + t) * kRowStride + 2 + d));
+      if (!ready) __syncthreads();
+      ready = true;
+      float most = -INFINITY, total = 0.0f;
+#pragma unroll
+      for (int s = 0; s < kGroups; ++s) most = fmaxf(most, all_heads[2 * (s * rows + t)]);
+      const float safe = most == -INFINITY ? 0.0f : most;
+      float2 value{0.0f, 0.0f};
+#pragma unroll
+      for (int s = 0; s < kGroups; ++s) {
+        const float weight = exp2f(all_heads[2 * (s * rows + t)] - safe);
+        total = fmaf(all_heads[2 * (s * rows + t) + 1], weight, total);
+        value.x = fmaf(v[s].x, weight, value.x), value.y = fmaf(v[s].y, weight, value.y);
+      }
+      if (first_pair + thread < pairs) store(t, d, value, total);
     }
     Mark(p.trace, 4);
-    return;
   }
-  float* const workspace =
-      p.workspace + (static_cast<int64_t>(tile) * kv_heads + kv_head) * kGroups * 8 * kQ8 * kRowStride;
-#pragma unroll 1
-  for (int i = thread; i < block_groups * pairs; i += kThreads) {
-    const int row = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
-    const int which = static_cast<int>((static_cast<uint32_t>(row) * rows_reciprocal) >> 16), t = row - which * rows;
-    const float2 v = merge_group(which, t, d);
-    float* const to = workspace + ((part * block_groups + which) * 8 * kQ8 + t) * kRowStride;
-    __stcg(reinterpret_cast<float2*>(to + 2 + d), v);
-    if (d == 0)
-      __stcg(reinterpret_cast<float2*>(to), float2{heads[2 * (which * rows + t)], heads[2 * (which * rows + t) + 1]});
-  }
-  __shared__ uint32_t arrived;
-  __syncthreads();
-  uint32_t* const counter = p.counter + tile * kv_heads + kv_head;
-  if (thread == 0) arrived = CountArrival(counter);
-  __syncthreads();
-  if (arrived != static_cast<uint32_t>(p.blocks_per_tile) - 1) return;
-  if (thread == 0) *counter = 0;
-  // Maxima and sums of all groups to the shared memory of the partials, whose use is over, while the values travel.
-  float* const all_heads = partials;
-  if (thread < kGroups * rows) {
-    const int i = thread, s = static_cast<int>((static_cast<uint32_t>(i) * rows_reciprocal) >> 16), t = i - s * rows;
-    const float2 head = __ldcg(reinterpret_cast<const float2*>(workspace + (s * 8 * kQ8 + t) * kRowStride));
-    all_heads[2 * i] = head.x, all_heads[2 * i + 1] = head.y;
-  }
-  bool ready = false;
-#pragma unroll 1
-  for (int first_pair = 0; first_pair < pairs; first_pair += kThreads) {
-    const int i = min(first_pair + thread, pairs - 1), t = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
-    float2 v[kGroups];
-#pragma unroll
-    for (int s = 0; s < kGroups; ++s)
-      v[s] = __ldcg(reinterpret_cast<const float2*>(workspace + (s * 8 * kQ8 + t) * kRowStride + 2 + d));
-    if (!ready) __syncthreads();
-    ready = true;
-    float most = -INFINITY, total = 0.0f;
-#pragma unroll
-    for (int s = 0; s < kGroups; ++s) most = fmaxf(most, all_heads[2 * (s * rows + t)]);
-    const float safe = most == -INFINITY ? 0.0f : most;
-    float2 value{0.0f, 0.0f};
-#pragma unroll
-    for (int s = 0; s < kGroups; ++s) {
-      const float weight = exp2f(all_heads[2 * (s * rows + t)] - safe);
-      total = fmaf(all_heads[2 * (s * rows + t) + 1], weight, total);
-      value.x = fmaf(v[s].x, weight, value.x), value.y = fmaf(v[s].y, weight, value.y);
-    }
-    if (first_pair + thread < pairs) store(t, d, value, total);
-  }
-  Mark(p.trace, 4);
 }
 
 }  // namespace voxrt::cuda_kernels

@@ -47,8 +47,11 @@ struct AttentionPlan {
   int32_t tile_positions = 0;  // rows of a session in one tile
   int32_t groups = 0;          // of chains (shapes.h)
   int32_t blocks_per_tile = 0;
+  int32_t items = 0;   // tiles x K/V heads x blocks_per_tile
+  int32_t blocks = 0;  // that take them in turn
   int32_t stages = 0;
   int32_t shared_bytes = 0;
+  AttentionLayout layout{};
   int32_t q8 = 0;  // eights of queries of a tile
   uint32_t group_reciprocal = 0;
   int64_t workspace_floats = 0;
@@ -58,6 +61,7 @@ AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, in
                             const DeviceLimits& device);
 // Rows of one session that share a tile: 16 MMA columns hold positions x query heads of a K/V head.
 int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit);
+AttentionParams WithPlan(const AttentionParams& params, const AttentionPlan& plan);
 cudaError_t LaunchAttention(const AttentionParams& params, const AttentionPlan& plan, const LaunchContext& context);
 
 cudaError_t LaunchIngest(const IngestParams& params, const LaunchContext& context);

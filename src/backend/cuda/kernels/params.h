@@ -189,6 +189,11 @@ struct LinearParams {
 inline constexpr int32_t kOwnInRing = 0, kOwnBeside = 1, kOwnToQuantize = 2;
 inline constexpr int kMostOwnRows = 8;
 
+// Shared memory of the attention, byte offsets (shapes.h).
+struct AttentionLayout {
+  int32_t q, own, items, partial, weights, group, total;
+};
+
 struct AttentionParams {
   const void* q = nullptr;  // bf16 [rows, (heads + 2 kv_heads) head_dim], rotated
   int64_t q_stride = 0;
@@ -208,9 +213,13 @@ struct AttentionParams {
   const int32_t* tile_rows = nullptr;
   int32_t tiles = 0;
   float softmax_scale_log2 = 0.0f;
+  // Set by the launcher's plan.
+  AttentionLayout layout{};
+  int32_t items = 0;
   uint32_t group_reciprocal = 0;  // query t of a K/V head belongs to position t * reciprocal >> 20
-  int32_t blocks_per_tile = 1;    // blocks (CTAs) that share the groups of one (tile, head)
-  float* workspace = nullptr;     // partials of groups, where blocks share them
+  int32_t blocks_per_tile = 1;    // items that share the groups of one (tile, head)
+  // Lowering fills in the rest.
+  float* workspace = nullptr;  // partials of groups, where blocks share them
   uint32_t* counter = nullptr;
   PrefetchRef prefetch;
   unsigned long long* trace = nullptr;

@@ -130,7 +130,9 @@ LinearPlan PlanLinear(const LinearParams& p, const DeviceLimits& device) {
 int AttentionTilePositions(int heads, int kv_heads, int head_dim, bool int8, int shared_limit) {
   const int group = heads / kv_heads;
   int positions = std::max(1, 16 / group);
-  while (positions > 1 && MakeAttentionLayout(head_dim, int8, positions * group, 1).total > shared_limit) --positions;
+  while (positions > 1 &&
+         MakeAttentionLayout(head_dim, int8, positions * group, 1, kMostBlockItems).total > shared_limit)
+    --positions;
   return positions;
 }
 
@@ -144,18 +146,36 @@ AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, in
   plan.group_reciprocal = Reciprocal(heads / kv_heads);
   plan.stages = AttentionStages(head_dim, int8);
   const int columns = std::min(plan.tile_positions, most_tile_rows) * (heads / kv_heads);
-  auto bytes = [&] { return MakeAttentionLayout(head_dim, int8, columns, plan.groups / plan.blocks_per_tile).total; };
+  auto layout = [&](int items) {
+    return MakeAttentionLayout(head_dim, int8, columns, plan.groups / plan.blocks_per_tile, items);
+  };
   plan.q8 = columns <= 8 ? 1 : 2;
   plan.blocks_per_tile = 1;
-  while (plan.blocks_per_tile < plan.groups &&
-         (tiles * kv_heads * plan.blocks_per_tile < sm_count * 3 / 4 || bytes() > std::min(kTwoOnOneSm, shared_limit)))
+  while (plan.blocks_per_tile < plan.groups && (tiles * kv_heads * plan.blocks_per_tile < sm_count * 3 / 4 ||
+                                                layout(kMostBlockItems).total > std::min(kTwoOnOneSm, shared_limit)))
     plan.blocks_per_tile *= 2;
-  plan.shared_bytes = bytes();
+  // As many blocks as run at once take the items in turn. A phase that fits one wave takes one block of every SM, idle
+  // ones included: see shapes.h.
+  plan.items = tiles * kv_heads * plan.blocks_per_tile;
+  const bool two = 2 * (layout(kMostBlockItems).total + 1024) <= shared_limit + 1024;
+  const int places = std::max(sm_count * (two ? 2 : 1), (plan.items + kMostBlockItems - 1) / kMostBlockItems);
+  plan.blocks = std::max(std::min(plan.items, places), sm_count);
+  plan.layout = layout((plan.items + plan.blocks - 1) / plan.blocks);
+  plan.shared_bytes = plan.layout.total;
   if (plan.blocks_per_tile > 1) {
     plan.workspace_floats = static_cast<int64_t>(tiles) * kv_heads * plan.groups * 8 * plan.q8 * (head_dim + 2);
     plan.counters = tiles * kv_heads;
   }
   return plan;
+}
+
+AttentionParams WithPlan(const AttentionParams& params, const AttentionPlan& plan) {
+  AttentionParams p = params;
+  p.layout = plan.layout;
+  p.items = plan.items;
+  p.group_reciprocal = plan.group_reciprocal;
+  p.blocks_per_tile = plan.blocks_per_tile;
+  return p;
 }
 
 }  // namespace voxrt::cuda_kernels

@@ -49,22 +49,23 @@ inline constexpr int kWideSumsPad = 4;  // floats between the columns of its sum
 inline constexpr int kAttentionWarps = 8;
 inline constexpr int kKeyBlock = 16;
 constexpr int AttentionGroups(int head_dim) { return head_dim == 64 ? 4 : 8; }
-constexpr int AttentionStages(int head_dim, bool int8) { return head_dim == 64 || int8 ? 2 : 1; }
-// Its shared memory, byte offsets.
-struct AttentionLayout {
-  int stage, q, own, partial, weights, group, total;
-};
+constexpr int AttentionStages(int head_dim, bool int8) { return head_dim == 64 ? (int8 ? 3 : 2) : int8 ? 2 : 1; }
+// One key block of K and V as stored, then 32 scales (int8).
+constexpr int AttentionStage(int head_dim, bool int8) {
+  return int8 ? 2 * kKeyBlock * head_dim + 2 * kKeyBlock * 4 : 2 * kKeyBlock * head_dim * 2;
+}
+inline constexpr int kAttentionItemBytes = 64;
+inline constexpr int kMostBlockItems = 64;  // of a block
 
-// stage: one key block of K and V as stored, then 32 scales (int8). own: int8 rows of this call [row][K, V], then their
-// scales. partial: [groups of this block][warp][row](max,
-// sum, values); weights: [groups][row][warp]; group: [groups][row](max, sum).
-constexpr AttentionLayout MakeAttentionLayout(int head_dim, bool int8, int rows, int block_groups) {
-  const int stages = AttentionStages(head_dim, int8);
+// `rows` queries of a tile, `block_groups` groups and `items` of a block. Rings, then own: int8 rows of this call [row]
+// [K, V] and their scales; partial: [group][warp][row](max, sum, values); weights: [group][row][warp]; group:
+// [group][row](max, sum).
+constexpr AttentionLayout MakeAttentionLayout(int head_dim, bool int8, int rows, int block_groups, int items) {
   AttentionLayout l{};
-  l.stage = int8 ? 2 * kKeyBlock * head_dim + 2 * kKeyBlock * 4 : 2 * kKeyBlock * head_dim * 2;
-  l.q = kAttentionWarps * stages * l.stage;
+  l.q = kAttentionWarps * AttentionStages(head_dim, int8) * AttentionStage(head_dim, int8);
   l.own = l.q + 16 * head_dim * 2;
-  l.partial = l.own + (int8 ? kMostOwnRows * 2 * (head_dim + 4) : 0);
+  l.items = l.own + (int8 ? kMostOwnRows * 2 * (head_dim + 4) : 0);
+  l.partial = l.items + items * kAttentionItemBytes;
   l.weights = l.partial + block_groups * kAttentionWarps * rows * (head_dim + 2) * 4;
   l.group = l.weights + block_groups * rows * kAttentionWarps * 4;
   l.total = l.group + block_groups * rows * 2 * 4;
