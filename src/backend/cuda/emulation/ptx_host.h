@@ -116,8 +116,19 @@ inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
   }
   return result;
 }
+inline float __fdividef(float a, float b) { return a / b; }
+template <typename T>
+T* Keep(T* pointer) {
+  return pointer;
+}
+inline float Exp2(float x) { return exp2f(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float Bf16Bits(uint32_t half_word) { return __uint_as_float(half_word << 16); }
+inline float HalfBits(uint32_t half_word) {
+  __half_raw raw;
+  raw.x = static_cast<uint16_t>(half_word);
+  return __half2float(__half(raw));
+}
 inline uint32_t ToBf16Bits(double v) {  // one rounding
   float f = static_cast<float>(v);
   if (static_cast<double>(f) != v) {  // round to odd first
@@ -174,21 +185,33 @@ inline uint32_t MoveMatrixTransposed(uint32_t word) {
   for (int i = 0; i < 2; ++i) result |= (lanes[4 * (2 * c + i) + g / 2][0] >> (g % 2 * 16) & 0xffffu) << (16 * i);
   return result;
 }
-inline void Mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  const uint32_t words[6] = {a0, a1, a2, a3, b0, b1};
+// One MMA of words of 4 / sizeof(element) elements; at(word, i) is the ith element of a word.
+template <int kPerWord, typename Sum, typename At>
+void MmaOf(Sum (&d)[4], const uint32_t (&words)[6], At at) {
   const cuda_emulation::Lanes lanes = cuda_emulation::ExchangeInWarp(words, 6);
   const int lane = cuda_emulation::Lane(), g = lane / 4, c = lane % 4;
-  auto half = [](uint32_t word, int high) { return Bf16Bits(high ? word >> 16 : word & 0xffffu); };
   for (int i = 0; i < 4; ++i) {
     const int upper = i / 2, column = 2 * c + i % 2;
-    double sum = static_cast<double>(d[i]);
-    for (int k = 0; k < 16; ++k) {
-      const int owner = k % 8 / 2, second = k / 8;
-      sum += static_cast<double>(half(lanes[4 * g + owner][2 * second + upper], k % 2)) *
-             static_cast<double>(half(lanes[4 * column + owner][4 + second], k % 2));
+    auto sum = static_cast<double>(d[i]);
+    for (int k = 0; k < 8 * kPerWord; ++k) {
+      const int owner = k / kPerWord % 4, second = k / kPerWord / 4;
+      sum += at(lanes[4 * g + owner][2 * second + upper], k % kPerWord) *
+             at(lanes[4 * column + owner][4 + second], k % kPerWord);
     }
-    d[i] = static_cast<float>(sum);
+    d[i] = static_cast<Sum>(sum);
   }
+}
+inline void Mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  MmaOf<2>(d, {a0, a1, a2, a3, b0, b1},
+           [](uint32_t word, int i) { return static_cast<double>(Bf16Bits(word >> (16 * i) & 0xffffu)); });
+}
+inline void MmaHalf(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  MmaOf<2>(d, {a0, a1, a2, a3, b0, b1},
+           [](uint32_t word, int i) { return static_cast<double>(HalfBits(word >> (16 * i) & 0xffffu)); });
+}
+inline void MmaInt8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  MmaOf<4>(d, {a0, a1, a2, a3, b0, b1},
+           [](uint32_t word, int i) { return static_cast<double>(static_cast<int8_t>(word >> (8 * i) & 255u)); });
 }
 inline constexpr bool kBuildsHopper = true, kBuildsWide = true;
 inline void ShowBarriers() {}
@@ -256,6 +279,15 @@ inline void PrefetchL2(const void*) {}
 inline unsigned long long GlobalTimer() { return 0; }
 inline unsigned SmId() { return 0; }
 inline uint32_t AndOr(uint32_t a, uint32_t mask, uint32_t value) { return (a & mask) | value; }
+inline uint32_t AndXor(uint32_t a, uint32_t mask, uint32_t value) { return (a & mask) ^ value; }
+inline uint32_t SubHalf2(uint32_t a, uint32_t b) {
+  uint32_t result = 0;
+  for (int i = 0; i < 2; ++i) {
+    const float difference = HalfBits(a >> (16 * i) & 0xffffu) - HalfBits(b >> (16 * i) & 0xffffu);
+    result |= uint32_t{__half_as_ushort(__float2half_rn(difference))} << (16 * i);
+  }
+  return result;
+}
 template <typename Operation>
 uint32_t EachHalf(uint32_t a, uint32_t b, uint32_t c, Operation operation) {
   uint32_t result = 0;

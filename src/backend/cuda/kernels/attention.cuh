@@ -1,5 +1,6 @@
 // Causal sliding-window attention over paged rings: keys are the rows of the MMAs and queries their
-// columns, so that the few queries of a live tick fill them; int8 codes become bf16 in registers.
+// columns, so that the few queries of a live tick fill them. int8 codes of K are multiplied as they are, by q as two
+// bytes; those of V become fp16 in registers.
 //
 // Keys are taken in blocks of 16 by absolute index: block b belongs to group b % groups and there to warp (b / groups)
 // % 8, a chain of running (max, sum, output). Chains of a group merge in warp order, then the groups in order. So every
@@ -31,6 +32,17 @@ __host__ __device__ constexpr int StageOffset(bool is_v, int row, int chunk) {
   return (row ^ ((row >> 1) & 1)) * kHeadDim + (chunk ^ ((row >> 2) & 1) << 1) * 16;
 }
 
+// Int8: 16-byte chunk `chunk` of query `row`: the upper bytes of all dimensions, then the lower ones.
+template <int kHeadDim>
+__host__ __device__ constexpr int QOffset(int row, int chunk) {
+  return row * kHeadDim * 2 + (chunk ^ (row & 1) << 2) * 16;
+}
+// q in steps of 1 / kQUnits of the largest magnitude of its row, 128 times the upper byte plus the lower one: 1/128 of
+// the step of the codes of K.
+inline constexpr float kQUnits = 127 * 128;
+// Weights times scales of V are fp16: in units that leave scales of 1e-6 to 1000 all its bits.
+inline constexpr float kWeightUnit = 64.0f, kMostHalf = 65504.0f;
+
 // An item. Key positions are relative to the first visible key block, so that 32 bits do.
 struct AttentionItem {
   int pair, part, kv_head;              // (tile, K/V head), part of its groups
@@ -46,7 +58,7 @@ static_assert(sizeof(AttentionItem) == kAttentionItemBytes);
 __device__ __forceinline__ AttentionItem DescribeItem(const AttentionParams& p, int item, int step) {
   AttentionItem a;
   const int kv_heads = p.cache.kv_heads;
-  a.pair = item / p.blocks_per_tile, a.part = item - a.pair * p.blocks_per_tile;
+  a.pair = item >> p.part_shift, a.part = item - a.pair * p.blocks_per_tile;
   const int tile = a.pair / kv_heads;
   a.kv_head = a.pair - tile * kv_heads;
   a.first_row = p.tile_row[tile];
@@ -54,7 +66,7 @@ __device__ __forceinline__ AttentionItem DescribeItem(const AttentionParams& p, 
   const int64_t first_index = p.row_index[a.first_row];
   const int64_t lowest = max(static_cast<int64_t>(0), first_index - p.window + 1);
   const int64_t base = lowest / kKeyBlock * kKeyBlock;
-  a.rows = tile_rows * (p.heads / kv_heads);
+  a.rows = tile_rows * p.group;
   a.low = static_cast<int>(lowest - base);
   a.first = static_cast<int>(first_index - base), a.last = a.first + tile_rows - 1;
   a.call_first = static_cast<int>(p.row_first[a.first_row] - base);
@@ -78,8 +90,8 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
   LaunchDependents();
   Mark(p.trace, 0);
-  const int mine =
-      p.items > static_cast<int>(blockIdx.x) ? static_cast<int>((p.items - 1 - blockIdx.x) / gridDim.x) + 1 : 0;
+  const unsigned last_item = blockIdx.x + static_cast<unsigned>(p.block_items - 1) * gridDim.x;
+  const int mine = last_item < static_cast<unsigned>(p.items) ? p.block_items : p.block_items - 1;
   auto* const items = reinterpret_cast<AttentionItem*>(smem + p.layout.items);
   if (thread < mine) items[thread] = DescribeItem(p, static_cast<int>(blockIdx.x + thread * gridDim.x), kStep);
   PrefetchShare(p.prefetch);
@@ -88,63 +100,69 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     return;
   }
   __syncthreads();
-  const int kv_heads = p.cache.kv_heads, group = p.heads / kv_heads, block_groups = kGroups / p.blocks_per_tile;
+  const int kv_heads = p.cache.kv_heads, group = p.group, block_groups = p.block_groups;
   auto position_of = [&](int t) { return static_cast<int>((static_cast<uint32_t>(t) * p.group_reciprocal) >> 20); };
   const bool quantize = kInt8 && p.own_rows == kOwnToQuantize;
-  const int v_tokens = kv_heads * kPageTokens;            // from K to V of a page
-  auto token_of = [&](const AttentionItem& a, int key) {  // of K
-    int ring0 = a.base_ring + key;
+  const int v_tokens = kv_heads * kPageTokens, v_bytes = v_tokens * kRowBytes;  // from K to V of a page
+  auto token_of = [&](const AttentionItem& a, int key) {                        // of K
+    auto ring0 = static_cast<unsigned>(a.base_ring + key);
 #pragma unroll 1
-    while (ring0 >= p.cache.capacity) ring0 -= p.cache.capacity;
+    while (ring0 >= static_cast<unsigned>(p.cache.capacity)) ring0 -= static_cast<unsigned>(p.cache.capacity);
     const int page = __ldg(p.cache.pages + a.pages + ring0 / kPageTokens);
-    return (page * 2 * kv_heads + a.kv_head) * kPageTokens + ring0 % kPageTokens;
+    return page * 2 * v_tokens + a.kv_head * kPageTokens + static_cast<int>(ring0 % kPageTokens);
   };
 
   char* const ring = smem + warp * kStages * kStage;
   const uint32_t ring_shared = SharedAddress(ring);
   // K and V of key block `block` of an item into ring place `place`.
+  constexpr int kLoads = kKeyBlock * kRowChunks / 32, kLoadRows = 32 / kRowChunks;
+  const int row0 = lane / kRowChunks, row0_chunk = lane % kRowChunks;
+  // What a lane adds to each address. Where registers allow it is kept, not found out again for each key block.
+  const char* lane_data = static_cast<const char*>(p.cache.data) + lane * 16;
+  const float* lane_scale = kInt8 ? p.cache.scale + (lane / 4 % 2 * v_tokens + lane % 4 * 4) : nullptr;
+  if (kHeadDim == 64) lane_data = Keep(lane_data), lane_scale = Keep(lane_scale);
   auto load = [&](const AttentionItem& a, int block, int place) {
-    constexpr int kLoads = kKeyBlock * kRowChunks / 32, kLoadRows = 32 / kRowChunks;
-    const int key0 = block * kKeyBlock, row0 = lane / kRowChunks, chunk = lane % kRowChunks;
-    const int token = token_of(a, key0);
-    uint32_t stage = ring_shared + place * kStage;
-    const char* data = static_cast<const char*>(p.cache.data) + static_cast<int64_t>(token) * kRowBytes + lane * 16;
+    const int key0 = block * kKeyBlock, token = token_of(a, key0);
+    const uint32_t stage = ring_shared + place * kStage;
+    const char* const data = lane_data + static_cast<int64_t>(token) * kRowBytes;
     // Codes of keys that nobody sees do no harm; a bf16 row may be NaN, whose product with a weight of 0 counts.
     const bool whole = (kInt8 || (key0 >= a.low && key0 + kKeyBlock - 1 <= a.last)) &&
                        !(p.own_rows == kOwnBeside && key0 + kKeyBlock > a.call_first);
-    if (kInt8 && whole && lane < 8)
-      CopyAsync16(stage + kScaleOffset + lane * 16, p.cache.scale + token + lane / 4 * v_tokens + lane % 4 * 4);
-#pragma unroll 1
-    for (int is_v = 0; is_v < 2; ++is_v, stage += kVOffset, data += v_tokens * kRowBytes) {
-      if (whole) {
+    if (whole) {
+#pragma unroll
+      for (int is_v = 0; is_v < 2; ++is_v)
 #pragma unroll
         for (int i = 0; i < kLoads; ++i)
-          CopyAsync16(stage + StageOffset<kHeadDim, kInt8>(is_v, row0 + i * kLoadRows, chunk), data + i * 512);
-        continue;
-      }
+          CopyAsync16(stage + is_v * kVOffset + StageOffset<kHeadDim, kInt8>(is_v, row0 + i * kLoadRows, row0_chunk),
+                      data + is_v * v_bytes + i * 512);
+      if (kInt8 && lane < 8) CopyAsync16(stage + kScaleOffset + lane * 16, lane_scale + token);
+      return;
+    }
+#pragma unroll 1
+    for (int is_v = 0; is_v < 2; ++is_v) {
 #pragma unroll 1
       for (int i = 0; i < kLoads; ++i) {
         const int row = row0 + i * kLoadRows, key = key0 + row;
         const bool valid = key >= a.low && key <= a.last;
-        const char* from = data + i * 512;
+        const char* from = data + is_v * v_bytes + i * 512;
         if (valid && p.own_rows == kOwnBeside && key >= a.call_first) {
           const int64_t r = a.call_row + key - a.call_first;
-          from = kInt8 ? reinterpret_cast<const char*>(p.own_codes) +
-                             ((r * 2 + is_v) * kv_heads + a.kv_head) * kHeadDim + chunk * 16
-                       : static_cast<const char*>(p.q) +
-                             (r * p.q_stride + (p.heads + is_v * kv_heads + a.kv_head) * kHeadDim) * 2 + chunk * 16;
+          from = kInt8
+                     ? reinterpret_cast<const char*>(p.own_codes) + ((r * 2 + is_v) * kv_heads + a.kv_head) * kHeadDim +
+                           row0_chunk * 16
+                     : static_cast<const char*>(p.q) +
+                           (r * p.q_stride + (p.heads + is_v * kv_heads + a.kv_head) * kHeadDim) * 2 + row0_chunk * 16;
         }
-        CopyAsync16(stage + StageOffset<kHeadDim, kInt8>(is_v, row, chunk), from, valid ? 16 : 0);
+        CopyAsync16(stage + is_v * kVOffset + StageOffset<kHeadDim, kInt8>(is_v, row, row0_chunk), from,
+                    valid ? 16 : 0);
       }
-      if constexpr (kInt8) {
-        if (lane >= kKeyBlock) continue;
-        const int key = key0 + lane;
-        const float* const from =
-            key >= a.call_first ? p.own_scale + ((a.call_row + key - a.call_first) * 2 + is_v) * kv_heads + a.kv_head
-                                : p.cache.scale + token + is_v * v_tokens + lane;
-        reinterpret_cast<float*>(ring + place * kStage + kScaleOffset)[is_v * kKeyBlock + lane] =
-            key <= a.last ? __ldcg(from) : 0.0f;
-      }
+    }
+    if constexpr (kInt8) {
+      const int key = key0 + lane % kKeyBlock, is_v = lane / kKeyBlock;
+      const float* const from =
+          key >= a.call_first ? p.own_scale + ((a.call_row + key - a.call_first) * 2 + is_v) * kv_heads + a.kv_head
+                              : p.cache.scale + token + is_v * v_tokens + lane % kKeyBlock;
+      reinterpret_cast<float*>(ring + place * kStage + kScaleOffset)[lane] = key <= a.last ? __ldcg(from) : 0.0f;
     }
   };
   // Key blocks of this warp in order: those of its chain of each group of each item of this thread block.
@@ -152,7 +170,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     const int b = a.part * block_groups + which + kGroups * warp - a.base_phase;
     return b < 0 ? b + kStep : b;
   };
-  int next_item = 0, next_which = 0, next_block = first_block(items[0], 0), next_place = 0;
+  int next_item = 0, next_which = 0, next_block = first_block(items[0], 0);
   auto settle = [&] {  // whether there is one more
 #pragma unroll 1
     while (next_item < mine && next_block > items[next_item].high_block) {
@@ -164,10 +182,9 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     }
     return next_item < mine;
   };
-  auto advance = [&](bool some) {
+  auto advance = [&](bool some, int place) {
     if (some) {
-      load(items[next_item], next_block, next_place);
-      if (++next_place == kStages) next_place = 0;
+      load(items[next_item], next_block, place);
       next_block += kStep;
     }
     CommitAsync();
@@ -182,6 +199,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
   // stages that want it to `own`.
   char* const own = smem + p.layout.own;
   auto* const own_scales = reinterpret_cast<float*>(own + kMostOwnRows * 2 * kHeadDim);
+  float* const q_scales = own_scales + kMostOwnRows * 2;
   static_assert(kMostOwnRows * 2 * kRowThreads <= kThreads);
   const auto* const x = static_cast<const __nv_bfloat16*>(p.q);
   const int q_stride = static_cast<int>(p.q_stride), q_position = position_of(q_row);
@@ -196,20 +214,44 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       own_values = __ldcg(reinterpret_cast<const uint4*>(x + (a.call_row + a.own_first - a.call_first) * p.q_stride +
                                                          (a.kv_head * kHeadDim + own_offset)));
   };
-  auto store_inputs = [&](const AttentionItem& a) {
-    if (q_row < kQ8 * 8)
-      *reinterpret_cast<uint4*>(q_tile + q_row * kHeadDim * 2 + (row_chunk ^ (q_row & 7)) * 16) = q_values;
-    if (!quantize) return;
-    const uint32_t pairs[4] = {own_values.x, own_values.y, own_values.z, own_values.w};
+  auto largest = [&](const uint4& values) {  // of a row
+    const uint32_t pairs[4] = {values.x, values.y, values.z, values.w};
     float top = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) top = fmaxf(top, fmaxf(fabsf(LowBf16(pairs[i])), fabsf(HighBf16(pairs[i]))));
 #pragma unroll
     for (int offset = kRowThreads / 2; offset > 0; offset /= 2)
       top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
+    return top;
+  };
+  auto store_inputs = [&](const AttentionItem& a) {
+    if constexpr (!kInt8) {
+      if (q_row < kQ8 * 8)
+        *reinterpret_cast<uint4*>(q_tile + q_row * kHeadDim * 2 + (row_chunk ^ (q_row & 7)) * 16) = q_values;
+      return;
+    }
+    const float q_top = largest(q_values), own_top = largest(own_values);
+    if (q_row < kQ8 * 8) {
+      const float inverse = q_top < 1e-30f ? 0.0f : __fdividef(kQUnits, q_top);
+      const uint32_t pairs[4] = {q_values.x, q_values.y, q_values.z, q_values.w};
+      uint32_t upper[2] = {0, 0}, lower[2] = {0, 0};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int code = static_cast<int>(rintf((i % 2 ? HighBf16(pairs[i / 2]) : LowBf16(pairs[i / 2])) * inverse));
+        const int part = (code + 64) >> 7;
+        upper[i / 4] |= (part & 255) << i % 4 * 8, lower[i / 4] |= ((code - part * 128) & 255) << i % 4 * 8;
+      }
+      const int in_chunk = row_chunk % 2 * 8;
+      *reinterpret_cast<uint2*>(q_tile + QOffset<kHeadDim>(q_row, row_chunk / 2) + in_chunk) = {upper[0], upper[1]};
+      *reinterpret_cast<uint2*>(q_tile + QOffset<kHeadDim>(q_row, (kHeadDim / 8 + row_chunk) / 2) + in_chunk) = {
+          lower[0], lower[1]};
+      if (row_chunk == 0) q_scales[q_row] = q_top * (1.0f / kQUnits);
+    }
+    if (!quantize) return;
     const int key = a.own_first + q_row / 2;
     if (key > a.last) return;
-    const KvScale scale(top);
+    const KvScale scale(own_top);
+    const uint32_t pairs[4] = {own_values.x, own_values.y, own_values.z, own_values.w};
     uint32_t codes[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -235,7 +277,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       load_inputs(items[0]);
       waited = true;
     }
-    if (i < kStages) advance(some);
+    if (i < kStages) advance(some, i);
   }
   int place = 0;
 #pragma unroll 1
@@ -248,6 +290,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
     const int rows = item.rows, low = item.low, first = item.first, last = item.last;
     // Queries of this lane: 2 c and 2 c + 1 of each eight; where they see keys.
     int index[kQ8][2], lows[kQ8][2];
+    float q_factor[kQ8][2] = {};
 #pragma unroll
     for (int n = 0; n < kQ8; ++n)
 #pragma unroll
@@ -255,6 +298,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
         const int t = n * 8 + 2 * c + i;
         index[n][i] = t < rows ? first + position_of(t) : -1;  // -1: sees nothing
         lows[n][i] = max(low, index[n][i] - p.window + 1);
+        if (kInt8) q_factor[n][i] = q_scales[t] * p.softmax_scale_log2;
       }
     const int all_low = max(low, last - p.window + 1);  // keys from here to `first` are seen by all queries
     float* const partials = reinterpret_cast<float*>(smem + p.layout.partial);
@@ -289,15 +333,15 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
           }
           __syncwarp();
         }
-        // Scores: two chains of MMAs, over even and odd steps of 16 dimensions.
-        float s[kQ8][2][4] = {};
-        if constexpr (!kInt8) {
-          const int key = lane / 8 % 2 * 8 + lane % 8;
+        float v[kQ8][4];         // scores, then weights
+        if constexpr (!kInt8) {  // two chains of MMAs, over even and odd steps of 16 dimensions
+          float s[kQ8][2][4] = {};
+          const int k_row = lane / 8 % 2 * 8 + lane % 8;
 #pragma unroll
           for (int pair = 0; pair < kHeadDim / 32; ++pair) {
             uint32_t a[2][4];
-            LoadMatrix4(a[0], stage + StageOffset<kHeadDim, false>(false, key, pair * 4 + lane / 16));
-            LoadMatrix4(a[1], stage + StageOffset<kHeadDim, false>(false, key, pair * 4 + 2 + lane / 16));
+            LoadMatrix4(a[0], stage + StageOffset<kHeadDim, false>(false, k_row, pair * 4 + lane / 16));
+            LoadMatrix4(a[1], stage + StageOffset<kHeadDim, false>(false, k_row, pair * 4 + 2 + lane / 16));
 #pragma unroll
             for (int n = 0; n < kQ8; ++n) {
               uint32_t b[4];
@@ -306,100 +350,103 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
               Mma(s[n][1], a[1][0], a[1][1], a[1][2], a[1][3], b[2], b[3]);
             }
           }
+#pragma unroll
+          for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) v[n][i] = (s[n][0][i] + s[n][1][i]) * p.softmax_scale_log2;
         } else {
-          // A lane takes dimensions 16 c .. of 64, four of them for each step, of keys g and g + 8; q in the same
-          // order.
+          // Codes are multiplied as they are. A lane takes dimensions 16 c .. of 64, eight of them for each step, of
+          // keys g and g + 8; q in the same order, its upper and its lower part.
+          int upper[kQ8][4] = {}, lower[kQ8][4] = {};
 #pragma unroll
           for (int t = 0; t < kHeadDim / 64; ++t) {
-            const uint4 low4 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g, t * 4 + c));
-            const uint4 high4 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g + 8, t * 4 + c));
-            const uint32_t lower[4] = {low4.x, low4.y, low4.z, low4.w}, upper[4] = {high4.x, high4.y, high4.z, high4.w};
+            const uint4 k0 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g, t * 4 + c));
+            const uint4 k8 = LoadShared16(stage_at + StageOffset<kHeadDim, true>(false, g + 8, t * 4 + c));
 #pragma unroll
-            for (int pair = 0; pair < 2; ++pair) {
-              uint32_t a[2][4];
-#pragma unroll
-              for (int i = 0; i < 2; ++i) {
-                const uint32_t lo = lower[pair * 2 + i], hi = upper[pair * 2 + i];
-                a[i][0] = SpreadInt8(__byte_perm(lo, 0, 0x4140));
-                a[i][1] = SpreadInt8(__byte_perm(hi, 0, 0x4140));
-                a[i][2] = SpreadInt8(__byte_perm(lo, 0, 0x4342));
-                a[i][3] = SpreadInt8(__byte_perm(hi, 0, 0x4342));
-              }
-#pragma unroll
-              for (int n = 0; n < kQ8; ++n) {
-                const uint4 b =
-                    LoadShared16(q_tile + (n * 8 + g) * kHeadDim * 2 + ((t * 8 + c * 2 + pair) ^ (g & 7)) * 16);
-                Mma(s[n][0], a[0][0], a[0][1], a[0][2], a[0][3], b.x, b.y);
-                Mma(s[n][1], a[1][0], a[1][1], a[1][2], a[1][3], b.z, b.w);
-              }
+            for (int n = 0; n < kQ8; ++n) {
+              const uint4 q_upper = LoadShared16(q_tile + QOffset<kHeadDim>(n * 8 + g, t * 4 + c));
+              const uint4 q_lower = LoadShared16(q_tile + QOffset<kHeadDim>(n * 8 + g, kHeadDim / 16 + t * 4 + c));
+              MmaInt8(upper[n], k0.x, k8.x, k0.y, k8.y, q_upper.x, q_upper.y);
+              MmaInt8(lower[n], k0.x, k8.x, k0.y, k8.y, q_lower.x, q_lower.y);
+              MmaInt8(upper[n], k0.z, k8.z, k0.w, k8.w, q_upper.z, q_upper.w);
+              MmaInt8(lower[n], k0.z, k8.z, k0.w, k8.w, q_lower.z, q_lower.w);
             }
           }
-        }
-        float factor[2] = {p.softmax_scale_log2, p.softmax_scale_log2};
-        if constexpr (kInt8) {
           const auto* const scales = reinterpret_cast<const float*>(stage_at + kScaleOffset);
-          factor[0] *= scales[g], factor[1] *= scales[g + 8];
+          const float k_scale[2] = {scales[g], scales[g + 8]};
+#pragma unroll
+          for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              v[n][i] = static_cast<float>(upper[n][i] * 128 + lower[n][i]) * k_scale[i / 2] * q_factor[n][i % 2];
         }
         const int key = block * kKeyBlock + g;
         const bool all = block * kKeyBlock >= all_low && block * kKeyBlock + kKeyBlock - 1 <= first;
         uint32_t weights[kQ8][2];
-        float alpha[kQ8][2];
+        float last_top[kQ8][2];
         bool rescale = false;
 #pragma unroll
         for (int n = 0; n < kQ8; ++n) {
-          float v[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) v[i] = (s[n][0][i] + s[n][1][i]) * factor[i / 2];
           if (!all) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
               const int at = key + i / 2 * 8;
-              if (at > index[n][i % 2] || at < lows[n][i % 2]) v[i] = -INFINITY;
+              if (at > index[n][i % 2] || at < lows[n][i % 2]) v[n][i] = -INFINITY;
             }
           }
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            float most = fmaxf(v[i], v[2 + i]);
+            float most = fmaxf(v[n][i], v[n][2 + i]);
 #pragma unroll
             for (int offset = 4; offset < 32; offset *= 2)
               most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, offset));
-            most = fmaxf(top[n][i], most);
-            const float safe = most == -INFINITY ? 0.0f : most;
-            alpha[n][i] = exp2f(top[n][i] - safe);
-            rescale = rescale || alpha[n][i] != 1.0f;
-            top[n][i] = most;
-            v[i] = exp2f(v[i] - safe), v[2 + i] = exp2f(v[2 + i] - safe);
-            sum[n][i] = fmaf(sum[n][i], alpha[n][i], v[i] + v[2 + i]);
+            last_top[n][i] = top[n][i];
+            top[n][i] = fmaxf(top[n][i], most);
+            rescale = rescale || most > last_top[n][i];
           }
-          s[n][0][0] = v[0], s[n][0][1] = v[1], s[n][0][2] = v[2], s[n][0][3] = v[3];
         }
-        float v_scale[2] = {1.0f, 1.0f};
+        // Most blocks leave the maxima as they are.
+        if (__any_sync(0xffffffffu, rescale)) {
+#pragma unroll
+          for (int n = 0; n < kQ8; ++n) {
+            float alpha[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              alpha[i] = top[n][i] == -INFINITY ? 1.0f : Exp2(last_top[n][i] - top[n][i]);
+              sum[n][i] *= alpha[i];
+            }
+            if (!begun) continue;  // outputs are zero
+#pragma unroll
+            for (int j = 0; j < kHeadDim / 16; ++j)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) o[j][n][i] *= alpha[i % 2];
+          }
+        }
+        begun = true;
+#pragma unroll
+        for (int n = 0; n < kQ8; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const float safe = top[n][i] == -INFINITY ? 0.0f : top[n][i];
+            v[n][i] = Exp2(v[n][i] - safe), v[n][2 + i] = Exp2(v[n][2 + i] - safe);
+            sum[n][i] += v[n][i] + v[n][2 + i];
+          }
         if constexpr (kInt8) {
           const auto* const scales = reinterpret_cast<const float*>(stage_at + kScaleOffset) + kKeyBlock;
-          v_scale[0] = scales[g], v_scale[1] = scales[g + 8];
-          if (!all) {  // scales of keys that nobody sees may be NaN
 #pragma unroll
-            for (int i = 0; i < 2; ++i)
-              if (key + i * 8 < low || key + i * 8 > last) v_scale[i] = 0.0f;
+          for (int i = 0; i < 2; ++i) {
+            // The scale of a key that nobody sees may be NaN: its weight of 0 stays.
+            const float v_scale = fminf(scales[g + i * 8] * kWeightUnit, kMostHalf);
+#pragma unroll
+            for (int n = 0; n < kQ8; ++n) v[n][2 * i] *= v_scale, v[n][2 * i + 1] *= v_scale;
           }
         }
 #pragma unroll
         for (int n = 0; n < kQ8; ++n)
 #pragma unroll
           for (int i = 0; i < 2; ++i)
-            weights[n][i] =
-                MoveMatrixTransposed(kInt8 ? PackBf16(s[n][0][2 * i] * v_scale[i], s[n][0][2 * i + 1] * v_scale[i])
-                                           : PackBf16(s[n][0][2 * i], s[n][0][2 * i + 1]));
-        // Outputs so far are zero before the first block, and most blocks leave the maximum: nothing to do then.
-        if (begun && __any_sync(0xffffffffu, rescale)) {
-#pragma unroll
-          for (int j = 0; j < kHeadDim / 16; ++j)
-#pragma unroll
-            for (int n = 0; n < kQ8; ++n)
-#pragma unroll
-              for (int i = 0; i < 4; ++i) o[j][n][i] *= alpha[n][i % 2];
-        }
-        begun = true;
+            weights[n][i] = MoveMatrixTransposed(kInt8 ? PackHalf(v[n][2 * i], v[n][2 * i + 1])
+                                                       : PackBf16(v[n][2 * i], v[n][2 * i + 1]));
         if constexpr (!kInt8) {
           const int v_key = lane / 16 * 8 + lane % 8;
 #pragma unroll
@@ -431,16 +478,16 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
           for (int j = 0; j < kHeadDim / 16; ++j) {
             const int word = j / 2;
             const uint32_t even = j % 2 == 0 ? 0x4440u : 0x6662u, odd = j % 2 == 0 ? 0x5551u : 0x7773u;
-            const uint32_t a0 = SpreadInt8(__byte_perm(codes[0][word], codes[1][word], even));
-            const uint32_t a1 = SpreadInt8(__byte_perm(codes[0][word], codes[1][word], odd));
-            const uint32_t a2 = SpreadInt8(__byte_perm(codes[2][word], codes[3][word], even));
-            const uint32_t a3 = SpreadInt8(__byte_perm(codes[2][word], codes[3][word], odd));
+            const uint32_t a0 = SpreadInt8Half(__byte_perm(codes[0][word], codes[1][word], even));
+            const uint32_t a1 = SpreadInt8Half(__byte_perm(codes[0][word], codes[1][word], odd));
+            const uint32_t a2 = SpreadInt8Half(__byte_perm(codes[2][word], codes[3][word], even));
+            const uint32_t a3 = SpreadInt8Half(__byte_perm(codes[2][word], codes[3][word], odd));
 #pragma unroll
-            for (int n = 0; n < kQ8; ++n) Mma(o[j][n], a0, a1, a2, a3, weights[n][0], weights[n][1]);
+            for (int n = 0; n < kQ8; ++n) MmaHalf(o[j][n], a0, a1, a2, a3, weights[n][0], weights[n][1]);
           }
         }
         __syncwarp();
-        advance(settle());
+        advance(settle(), place);
         if (++place == kStages) place = 0;
       }
 #pragma unroll
@@ -480,7 +527,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       const float safe = most == -INFINITY ? 0.0f : most;
 #pragma unroll
       for (int w = 0; w < kAttentionWarps; ++w) {
-        const float weight = exp2f(from[w * rows * kRowStride] - safe);
+        const float weight = Exp2(from[w * rows * kRowStride] - safe);
         weights[i * kAttentionWarps + w] = weight;
         total = fmaf(from[w * rows * kRowStride + 1], weight, total);
       }
@@ -500,6 +547,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       return v;
     };
     auto store = [&](int t, int d, float2 v, float total) {
+      if (kInt8) total *= kWeightUnit;
       const int position = position_of(t);
       const int64_t to =
           (item.first_row + position) * p.out_stride + (item.kv_head * group + t - position * group) * kHeadDim + d;
@@ -514,7 +562,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       float2 v{0.0f, 0.0f};
 #pragma unroll 1
       for (int s = 0; s < kGroups; ++s) {
-        const float weight = exp2f(heads[2 * (s * rows + t)] - safe);
+        const float weight = Exp2(heads[2 * (s * rows + t)] - safe);
         total = fmaf(heads[2 * (s * rows + t) + 1], weight, total);
         const float2 part_value = value_of(s);
         v.x = fmaf(part_value.x, weight, v.x), v.y = fmaf(part_value.y, weight, v.y);
@@ -576,7 +624,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2) AttentionKernel(const
       float2 value{0.0f, 0.0f};
 #pragma unroll
       for (int s = 0; s < kGroups; ++s) {
-        const float weight = exp2f(all_heads[2 * (s * rows + t)] - safe);
+        const float weight = Exp2(all_heads[2 * (s * rows + t)] - safe);
         total = fmaf(all_heads[2 * (s * rows + t) + 1], weight, total);
         value.x = fmaf(v[s].x, weight, value.x), value.y = fmaf(v[s].y, weight, value.y);
       }

@@ -49,6 +49,7 @@ struct AttentionPlan {
   int32_t blocks_per_tile = 0;
   int32_t items = 0;   // tiles x K/V heads x blocks_per_tile
   int32_t blocks = 0;  // that take them in turn
+  int32_t block_items = 0;
   int32_t stages = 0;
   int32_t shared_bytes = 0;
   AttentionLayout layout{};

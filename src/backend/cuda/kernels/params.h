@@ -215,9 +215,12 @@ struct AttentionParams {
   float softmax_scale_log2 = 0.0f;
   // Set by the launcher's plan.
   AttentionLayout layout{};
-  int32_t items = 0;
-  uint32_t group_reciprocal = 0;  // query t of a K/V head belongs to position t * reciprocal >> 20
-  int32_t blocks_per_tile = 1;    // items that share the groups of one (tile, head)
+  int32_t items = 0, block_items = 0;  // of all blocks, of one at most
+  int32_t group = 1;                   // query heads of a K/V head
+  uint32_t group_reciprocal = 0;       // query t of a K/V head belongs to position t * reciprocal >> 20
+  int32_t blocks_per_tile = 1;         // items that share the groups of one (tile, head)
+  int32_t block_groups = 1;            // groups of an item
+  int32_t part_shift = 0;              // item >> part_shift is its (tile, head)
   // Lowering fills in the rest.
   float* workspace = nullptr;  // partials of groups, where blocks share them
   uint32_t* counter = nullptr;

@@ -160,7 +160,8 @@ AttentionPlan PlanAttention(int heads, int kv_heads, int head_dim, bool int8, in
   const bool two = 2 * (layout(kMostBlockItems).total + 1024) <= shared_limit + 1024;
   const int places = std::max(sm_count * (two ? 2 : 1), (plan.items + kMostBlockItems - 1) / kMostBlockItems);
   plan.blocks = std::max(std::min(plan.items, places), sm_count);
-  plan.layout = layout((plan.items + plan.blocks - 1) / plan.blocks);
+  plan.block_items = (plan.items + plan.blocks - 1) / plan.blocks;
+  plan.layout = layout(plan.block_items);
   plan.shared_bytes = plan.layout.total;
   if (plan.blocks_per_tile > 1) {
     plan.workspace_floats = static_cast<int64_t>(tiles) * kv_heads * plan.groups * 8 * plan.q8 * (head_dim + 2);
@@ -173,6 +174,10 @@ AttentionParams WithPlan(const AttentionParams& params, const AttentionPlan& pla
   AttentionParams p = params;
   p.layout = plan.layout;
   p.items = plan.items;
+  p.block_items = plan.block_items;
+  p.group = p.heads / p.cache.kv_heads;
+  p.block_groups = plan.groups / plan.blocks_per_tile;
+  for (p.part_shift = 0; 1 << p.part_shift < plan.blocks_per_tile;) ++p.part_shift;
   p.group_reciprocal = plan.group_reciprocal;
   p.blocks_per_tile = plan.blocks_per_tile;
   return p;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -80,6 +81,22 @@ __device__ __forceinline__ void Mma(float (&d)[4], uint32_t a0, uint32_t a1, uin
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The same of fp16.
+__device__ __forceinline__ void MmaHalf(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                        uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// a [16 x 32] rows, b [32 x 8] columns, int8 with int32 accumulation. A word has four of the 32: 4 c .. of the first or
+// of the second 16.
+__device__ __forceinline__ void MmaInt8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                        uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
 // Programmatic dependent launch: let the next kernel of the stream start its prologue; wait for the previous one's
 // results.
 __device__ __forceinline__ void LaunchDependents() {
@@ -129,6 +146,17 @@ __device__ __forceinline__ uint32_t MulBf162(uint32_t a, uint32_t b) {
 #endif
   return d;
 }
+// The same, in a register: not to be computed again.
+template <typename T>
+__device__ __forceinline__ T* Keep(T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
+}
+__device__ __forceinline__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
 __device__ __forceinline__ unsigned long long GlobalTimer() {
   unsigned long long now;
   asm volatile("mov.u64 %0, %globaltimer;\n" : "=l"(now));
@@ -144,6 +172,18 @@ __device__ __forceinline__ unsigned SmId() {
 __device__ __forceinline__ uint32_t AndOr(uint32_t a, uint32_t mask, uint32_t value) {
   uint32_t d;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(d) : "r"(a), "r"(mask), "r"(value));
+  return d;
+}
+
+// (a & mask) ^ value.
+__device__ __forceinline__ uint32_t AndXor(uint32_t a, uint32_t mask, uint32_t value) {
+  uint32_t d;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;\n" : "=r"(d) : "r"(a), "r"(mask), "r"(value));
+  return d;
+}
+__device__ __forceinline__ uint32_t SubHalf2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("sub.rn.f16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
   return d;
 }
 
@@ -171,6 +211,10 @@ __device__ __forceinline__ void PrefetchShare(const PrefetchRef& p) {
 
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<uint32_t&>(pair);
+}
+__device__ __forceinline__ uint32_t PackHalf(float low, float high) {
+  __half2 pair = __floats2half2_rn(low, high);
   return reinterpret_cast<uint32_t&>(pair);
 }
 __device__ __forceinline__ float RoundBf16(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }

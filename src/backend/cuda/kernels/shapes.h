@@ -58,13 +58,13 @@ inline constexpr int kAttentionItemBytes = 64;
 inline constexpr int kMostBlockItems = 64;  // of a block
 
 // `rows` queries of a tile, `block_groups` groups and `items` of a block. Rings, then own: int8 rows of this call [row]
-// [K, V] and their scales; partial: [group][warp][row](max, sum, values); weights: [group][row][warp]; group:
-// [group][row](max, sum).
+// [K, V] and their scales, scales of q; partial: [group][warp][row](max, sum, values); weights: [group][row][warp];
+// group: [group][row](max, sum).
 constexpr AttentionLayout MakeAttentionLayout(int head_dim, bool int8, int rows, int block_groups, int items) {
   AttentionLayout l{};
   l.q = kAttentionWarps * AttentionStages(head_dim, int8) * AttentionStage(head_dim, int8);
   l.own = l.q + 16 * head_dim * 2;
-  l.items = l.own + (int8 ? kMostOwnRows * 2 * (head_dim + 4) : 0);
+  l.items = l.own + (int8 ? kMostOwnRows * 2 * (head_dim + 4) + 16 * 4 : 0);
   l.partial = l.items + items * kAttentionItemBytes;
   l.weights = l.partial + block_groups * kAttentionWarps * rows * (head_dim + 2) * 4;
   l.group = l.weights + block_groups * rows * kAttentionWarps * 4;

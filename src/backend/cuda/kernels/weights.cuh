@@ -26,6 +26,10 @@ __device__ __forceinline__ uint32_t DequantInt4(uint32_t shifted, uint32_t scale
 __device__ __forceinline__ uint32_t SpreadInt8(uint32_t spread) {
   return SubBf162(AndOr(spread, 0x007f007fu, 0x43004300u), AndOr(spread, 0x00800080u, 0x43004300u));
 }
+// The same in fp16, which has room for all eight bits: 0x6400 | (code + 128) is 1152 + code.
+__device__ __forceinline__ uint32_t SpreadInt8Half(uint32_t spread) {
+  return SubHalf2(AndXor(spread, 0x00ff00ffu, 0x64806480u), 0x64806480u);
+}
 __device__ __forceinline__ uint32_t DequantInt8(uint32_t spread, uint32_t scale) {
   return MulBf162(SpreadInt8(spread), scale);
 }
