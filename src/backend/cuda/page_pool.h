@@ -7,6 +7,15 @@
 
 namespace voxrt::cuda {
 
+// Shares of full rings for all sessions that the two pools get of `budget` bytes; `encoder` and `decoder`: bytes of one
+// session's full rings, together at most the budget. Every session fills its encoder ring within seconds and its
+// decoder ring within minutes, most never: where memory does not hold all, the encoder goes first, up to two thirds.
+struct PoolShares {
+  double encoder = 1.0;
+  double decoder = 1.0;
+};
+PoolShares ShareMemory(int64_t budget, int sessions, int64_t encoder, int64_t decoder);
+
 // Page 0 is never given away: table entries without a page point to it.
 class PagePool {
  public:

@@ -53,5 +53,36 @@ TEST(PagePoolTest, GrowthKeepsPagesAndReleaseGivesThemBack) {
   EXPECT_EQ(pool.row(0)[2], 0);
 }
 
+TEST(PagePoolTest, MemoryForAllSessionsIsSharedInFull) {
+  const PoolShares shares = ShareMemory(1000, 4, 100, 150);
+  EXPECT_EQ(shares.encoder, 1.0);
+  EXPECT_EQ(shares.decoder, 1.0);
+}
+
+// 512 sessions of int8 caches on a card of 141 GB: all encoder rings, and a third of each decoder ring.
+TEST(PagePoolTest, EncoderRingsComeFirst) {
+  const PoolShares shares = ShareMemory(136'000, 512, 115, 436);
+  EXPECT_EQ(shares.encoder, 1.0);
+  EXPECT_NEAR(shares.decoder, (136'000.0 - 512 * 115) / (512 * 436), 1e-6);
+}
+
+TEST(PagePoolTest, TheDecoderKeepsAThirdAndNothingIsLeftOver) {
+  PoolShares shares = ShareMemory(900, 10, 100, 100);
+  EXPECT_NEAR(shares.encoder, 0.6, 1e-9);
+  EXPECT_NEAR(shares.decoder, 0.3, 1e-9);
+  shares = ShareMemory(900, 10, 100, 10);  // less than a third is all that it needs
+  EXPECT_NEAR(shares.encoder, 0.8, 1e-9);
+  EXPECT_EQ(shares.decoder, 1.0);
+}
+
+TEST(PagePoolTest, EachPoolHoldsOneSession) {
+  PoolShares shares = ShareMemory(100, 2, 90, 10);
+  EXPECT_NEAR(shares.encoder * 2 * 90, 90, 1e-9);
+  EXPECT_NEAR(shares.decoder * 2 * 10, 10, 1e-9);
+  shares = ShareMemory(100, 2, 10, 90);
+  EXPECT_NEAR(shares.encoder * 2 * 10, 10, 1e-9);
+  EXPECT_NEAR(shares.decoder * 2 * 90, 90, 1e-9);
+}
+
 }  // namespace
 }  // namespace voxrt::cuda

@@ -29,6 +29,11 @@ int64_t PageBytes(const KvSpec& kv) {
   return kv.dtype == quant::DType::kI8 ? rows * (kv.head_dim + 4) : rows * kv.head_dim * 2;
 }
 
+// A full ring of one session, all layers.
+int64_t RingBytes(const KvSpec& kv) {
+  return kv.layers == 0 ? 0 : RingTokens(kv) / kPageTokens * PageBytes(kv) * kv.layers;
+}
+
 Status CheckKv(const KvSpec& kv, std::string_view name) {
   if (kv.layers == 0) return {};
   if (kv.head_dim != 64 && kv.head_dim != 128) {
@@ -83,16 +88,19 @@ Status CudaSessionState::Init() {
                         "smaller weight format",
                         FormatBytes(one), FormatBytes(budget), FormatBytes(static_cast<int64_t>(total)))};
   }
-  const double share = std::min(1.0, static_cast<double>(budget) / (static_cast<double>(one) * spec_.max_sessions));
-  if (share < 1.0) {
+  if (one * spec_.max_sessions > budget) {
     Log(LogLevel::kWarning, "caches of {} sessions with full windows need {}, {} are free: room for {} such sessions",
         spec_.max_sessions, FormatBytes(one * spec_.max_sessions), FormatBytes(budget), budget / one);
   }
+  const PoolShares shares = ShareMemory(budget, spec_.max_sessions, RingBytes(kv(KvId::kEncoder)),
+                                        RingBytes(kv(KvId::kDecoder)));
   for (const KvId id : {KvId::kEncoder, KvId::kDecoder}) {
     const KvSpec& spec = kv(id);
+    const double share = id == KvId::kEncoder ? shares.encoder : shares.decoder;
     const int per_slot = RingTokens(spec) / kPageTokens;
-    VOXRT_RETURN_IF_ERROR(
-        InitRing(id, spec.layers == 0 ? 1 : 1 + static_cast<int>(share * per_slot * spec_.max_sessions)));
+    // Rounded down, but for the pages of one session.
+    const int pages = std::max(per_slot, static_cast<int>(share * per_slot * spec_.max_sessions));
+    VOXRT_RETURN_IF_ERROR(InitRing(id, spec.layers == 0 ? 1 : 1 + pages));
   }
   return ToStatus(cudaStreamSynchronize(stream_), "cannot clear the caches");
 }
@@ -182,10 +190,7 @@ int64_t CudaSessionState::BytesNow(int slot) const {
 
 int64_t CudaSessionState::BytesAtMost() const {
   int64_t bytes = (2 * spec_.conv_channels[0] + spec_.conv_channels[1]) * 4;
-  for (const KvId id : {KvId::kEncoder, KvId::kDecoder}) {
-    if (kv(id).layers > 0) bytes += RingTokens(kv(id)) / kPageTokens * PageBytes(kv(id)) * kv(id).layers;
-  }
-  return bytes;
+  return bytes + RingBytes(kv(KvId::kEncoder)) + RingBytes(kv(KvId::kDecoder));
 }
 
 cuda_kernels::CacheRef CudaSessionState::cache(KvId id, int layer) const {
