@@ -4,6 +4,8 @@
 
 #include <cstring>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/emulation/emulator.h"
@@ -46,7 +48,7 @@ void LaunchFormat(const LinearParams& params, const LinearPlan& plan, bool gener
   auto run = [&](auto kernel) {
     cuda_emulation::Launch(
         dim3(static_cast<unsigned>(plan.blocks)), plan.threads, plan.shared_bytes, 11, [&] { kernel(p); },
-        plan.cluster);
+        std::max(plan.wide.cluster, 1));
   };
   if (plan.kernel == LinearKernel::kSmall) {
     constexpr int kDeepest = RingSlots(kFormat, 0);
@@ -84,7 +86,8 @@ void LaunchFormat(const LinearParams& params, const LinearPlan& plan, bool gener
     };
     if (plan.columns == 16) return run_hopper(std::integral_constant<int, 16>{});
     if (plan.columns == 32) return run_hopper(std::integral_constant<int, 32>{});
-    return run_hopper(std::integral_constant<int, 64>{});
+    if (plan.columns == 64) return run_hopper(std::integral_constant<int, 64>{});
+    return run_hopper(std::integral_constant<int, 128>{});
   }
   if (plan.columns == 16) return run(LinearWideKernel<kFormat, 2>);
   if (plan.columns == 32) return run(LinearWideKernel<kFormat, 4>);
@@ -106,6 +109,15 @@ void LaunchLinearEmulated(const LinearParams& p, const LinearPlan& plan, bool ge
   }
 }
 
+constexpr DeviceLimits kHoppers[] = {{kSms, kSharedLimit, 2}, {4, kSharedLimit, 1}, {132, kSharedLimit, 30}};
+
+// Columns, and where the groups of an output are: nowhere, in one block, in a cluster.
+using HopperForm = std::pair<int, int>;
+HopperForm FormOf(const LinearPlan& plan) {
+  return {plan.columns, plan.wide.groups == 1 ? 0 : plan.wide.cluster == 1 ? 1 : 2};
+}
+constexpr int kCases = 9;
+
 // What a linear leaves behind.
 struct Result {
   std::vector<uint8_t> out, cache;
@@ -117,6 +129,20 @@ struct Result {
 
 class LinearEmulatedTest : public testing::TestWithParam<Case> {
  protected:
+  // Together the cases make the plan pick every form of the Hopper kernel.
+  static void TearDownTestSuite() {
+    if (cases_ran_ < kCases) return;
+    for (const int columns : {16, 32, 64, 128}) {
+      const bool ran = forms_.count({columns, 0}) + forms_.count({columns, 1}) + forms_.count({columns, 2}) > 0;
+      EXPECT_TRUE(ran) << columns << " columns";
+    }
+    for (const int groups : {0, 1, 2}) {
+      bool ran = false;
+      for (const HopperForm& form : forms_) ran = ran || form.second == groups;
+      EXPECT_TRUE(ran) << (groups == 0 ? "one group" : groups == 1 ? "groups in one block" : "groups in a cluster");
+    }
+  }
+
   void SetUp() override {
     const Case& c = GetParam();
     rows_ = c.rows;
@@ -212,9 +238,10 @@ class LinearEmulatedTest : public testing::TestWithParam<Case> {
         p.output.slot_token = &slot_token;
         p.output.head_row = head_rows_.data();
       }
-      const LinearPlan plan = PlanLinear(p, {kSms, kSharedLimit, hopper_ ? 2 : 0});
+      const LinearPlan plan = PlanLinear(p, device_);
+      if (plan.kernel == LinearKernel::kHopper) forms_.insert(FormOf(plan));
       EXPECT_TRUE(plan.kernel == (p.rows <= kSmallRows ? LinearKernel::kSmall
-                                  : hopper_            ? LinearKernel::kHopper
+                                  : device_.clusters   ? LinearKernel::kHopper
                                                        : LinearKernel::kWide));
       LaunchLinearEmulated(p, plan, general);
       EXPECT_EQ(counter, 0u);
@@ -229,18 +256,27 @@ class LinearEmulatedTest : public testing::TestWithParam<Case> {
   std::vector<int32_t> slots_, head_rows_, delay_row_;
   std::vector<int64_t> index_;
   int64_t stride_ = 0;
+  static inline std::set<HopperForm> forms_;  // that ran
+  static inline int cases_ran_ = 0;
   int rows_ = 0;
-  bool hopper_ = false;
+  DeviceLimits device_{kSms, kSharedLimit, 0};
 };
 
 TEST_P(LinearEmulatedTest, BothKernelsAndEveryRowCountGiveTheSameBits) {
   const Case& c = GetParam();
+  ++cases_ran_;
   const Result whole = Run(c.rows);
   EXPECT_TRUE(whole == Run(7)) << "7 rows a call";
-  hopper_ = true;
-  EXPECT_TRUE(whole == Run(c.rows)) << "the kernel of compute capability 9.0";
-  if (c.rows > 32) {
-    EXPECT_TRUE(whole == Run(32)) << "32 rows a call";
+  // Few and many SMs, few and many clusters: groups in clusters, groups in one block, all widths.
+  for (const DeviceLimits& hopper : kHoppers) {
+    device_ = hopper;
+    EXPECT_TRUE(whole == Run(c.rows)) << "the kernel of compute capability 9.0";
+    if (c.rows > 32) {
+      EXPECT_TRUE(whole == Run(32)) << "32 rows a call";
+    }
+    if (c.rows > 64) {
+      EXPECT_TRUE(whole == Run(64)) << "64 rows a call";
+    }
   }
   rows_ = 27;
   if (c.rows > rows_) {  // calls of 9 rows have 16 columns

@@ -486,8 +486,9 @@ std::string DescribeLinear(const LinearPhase& phase) {
     return text + fmt::format(" blocks {} tiles {} batch {} slots {} shared {}", plan.blocks, plan.tiles_per_block,
                               plan.batch_tiles, plan.slots, plan.shared_bytes);
   }
-  return text + fmt::format(" blocks {} warps {} items {} groups {} columns {} shared {}", plan.blocks,
-                            plan.tiles_per_block, plan.wide.items, plan.wide.groups, plan.columns, plan.shared_bytes);
+  return text + fmt::format(" blocks {} warps {} items {} groups {} cluster {} columns {} shared {}", plan.blocks,
+                            plan.tiles_per_block, plan.wide.items, plan.wide.groups, plan.wide.cluster, plan.columns,
+                            plan.shared_bytes);
 }
 
 }  // namespace

@@ -92,8 +92,8 @@ Status CudaSessionState::Init() {
     Log(LogLevel::kWarning, "caches of {} sessions with full windows need {}, {} are free: room for {} such sessions",
         spec_.max_sessions, FormatBytes(one * spec_.max_sessions), FormatBytes(budget), budget / one);
   }
-  const PoolShares shares = ShareMemory(budget, spec_.max_sessions, RingBytes(kv(KvId::kEncoder)),
-                                        RingBytes(kv(KvId::kDecoder)));
+  const PoolShares shares =
+      ShareMemory(budget, spec_.max_sessions, RingBytes(kv(KvId::kEncoder)), RingBytes(kv(KvId::kDecoder)));
   for (const KvId id : {KvId::kEncoder, KvId::kDecoder}) {
     const KvSpec& spec = kv(id);
     const double share = id == KvId::kEncoder ? shares.encoder : shares.decoder;

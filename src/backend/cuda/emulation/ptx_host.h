@@ -87,6 +87,7 @@ inline float __shfl_sync(uint32_t, float v, int lane) {
   const uint32_t bits = __float_as_uint(v);
   return __uint_as_float(cuda_emulation::ExchangeInWarp(&bits, 1)[lane][0]);
 }
+inline uint32_t __shfl_sync(uint32_t, uint32_t v, int lane) { return cuda_emulation::ExchangeInWarp(&v, 1)[lane][0]; }
 inline float __shfl_xor_sync(uint32_t, float v, int mask) {
   const uint32_t bits = __float_as_uint(v);
   const int lane = cuda_emulation::Lane();
@@ -265,10 +266,11 @@ void GroupMma(float (&d)[kN8][4], const uint32_t (&a)[4], uint64_t b, bool add) 
       d[n][i] = static_cast<float>(sum);
     }
 }
+template <int, bool>
+void SetRegisters() {}
 inline void SyncWarps(int warps) { cuda_emulation::SyncSome(warps * 32); }
 inline void SyncCluster() { cuda_emulation::SyncCluster(); }
 inline void ArriveInCluster(uint64_t* barrier, int rank) { cuda_emulation::ArriveInBlock(barrier, rank); }
-inline void WaitBarrierInCluster(uint64_t* barrier, uint32_t parity) { WaitBarrier(barrier, parity); }
 inline const float* MapToCluster(const float* pointer, int rank) {
   return reinterpret_cast<const float*>(cuda_emulation::InBlock(reinterpret_cast<const char*>(pointer), rank));
 }

@@ -33,7 +33,6 @@ struct LinearPlan {
   WidePlan wide{};
   int32_t slots = 0;    // units in a warp's ring (small), stages (wide, Hopper)
   int32_t columns = 0;  // rows of x in a block (wide, Hopper)
-  int32_t cluster = 1;  // blocks that add their sums together (Hopper)
   int32_t shared_bytes = 0;
   int64_t workspace_floats = 0;
   int32_t split_counters = 0;

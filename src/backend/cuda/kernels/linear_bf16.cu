@@ -27,7 +27,7 @@ cudaError_t CountClusters(int* clusters) {
   if (error != cudaSuccess) return error;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(4);
-  config.blockDim = dim3((HopperMostWarps(8) + 1) * 32);
+  config.blockDim = dim3(HopperThreads(HopperMostWarps(8)));
   config.dynamicSmemBytes = kBytes;
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;

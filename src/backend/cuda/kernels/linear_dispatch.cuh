@@ -60,7 +60,7 @@ cudaError_t LaunchLinearFormat(const LinearParams& params, const LinearPlan& pla
   p.wide = plan.wide;
   const dim3 grid(static_cast<unsigned>(plan.blocks));
   auto launch = [&](auto kernel) {
-    return Launch(kernel, p, grid, plan.threads, plan.shared_bytes, context, plan.cluster);
+    return Launch(kernel, p, grid, plan.threads, plan.shared_bytes, context, plan.wide.cluster);
   };
   if (plan.kernel == LinearKernel::kSmall) {
     const LeanKernel lean = LeanInstance<kFormat>(p, plan.slots);
@@ -75,7 +75,8 @@ cudaError_t LaunchLinearFormat(const LinearParams& params, const LinearPlan& pla
     if (error != cudaSuccess) return error;
     if (plan.columns == 16) return launch(HopperInstance<kFormat, 2>(p));
     if (plan.columns == 32) return launch(HopperInstance<kFormat, 4>(p));
-    return launch(HopperInstance<kFormat, 8>(p));
+    if (plan.columns == 64) return launch(HopperInstance<kFormat, 8>(p));
+    return launch(HopperInstance<kFormat, 16>(p));
   }
   if (plan.columns == 16) return launch(LinearWideKernel<kFormat, 2>);
   if (plan.columns == 32) return launch(LinearWideKernel<kFormat, 4>);

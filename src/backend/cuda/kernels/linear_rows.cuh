@@ -132,7 +132,6 @@ __device__ __forceinline__ void FinishRows(const LinearParams& p, const RowBlock
   const int chunks = block.tiles * 2;
   auto finish = [&](int column, int n, float(&y)[8]) {
     const int row = block.row + column;
-    if (n >= outputs) return;
     const int64_t token =
         kUse == RowsUse::kQkv || (kAny && out.kind == OutputKind::kQkv) ? block.cache_token[column] : 0;
     if (!kAny || p.wide.vectors) return FinishVector<kUse>(out, row, n, y, token);
@@ -145,6 +144,7 @@ __device__ __forceinline__ void FinishRows(const LinearParams& p, const RowBlock
 #pragma unroll 1
     for (int i = thread; i < columns * chunks; i += threads) {
       const int column = first + i / chunks, chunk = i % chunks;
+      if (block.tile * kTileRows + chunk * 8 >= outputs) continue;
       float y[8];
       sums_at(column, chunk * 8, y);
       finish(column, block.tile * kTileRows + chunk * 8, y);
@@ -163,6 +163,7 @@ __device__ __forceinline__ void FinishRows(const LinearParams& p, const RowBlock
 #pragma unroll 1
     for (int chunk = thread % lanes; exists && chunk < chunks; chunk += lanes) {
       const int n = block.tile * kTileRows + chunk * 8;
+      if (n >= outputs) break;
       float y[8];
       sums_at(column, chunk * 8, y);
 #pragma unroll

@@ -52,10 +52,11 @@ constexpr int SliceCount(int units) { return (units + SliceUnits(units) - 1) / S
 
 // Slices of a group. Groups may be summed by blocks apart: up to four for weights of few tiles, whose tiles alone do
 // not fill a device; one for the others. A group sums its slices in order, an output its groups.
+inline constexpr int kMostGroups = 4;
 constexpr int GroupSlices(int tiles, int units) {
   const int slices = SliceCount(units);
   const bool few = tiles < 256 || (tiles < 512 && units >= 16);
-  return few ? (slices + 3) / 4 : slices;
+  return few ? (slices + kMostGroups - 1) / kMostGroups : slices;
 }
 
 struct WeightRef {
@@ -158,6 +159,8 @@ struct WidePlan {
   int32_t slice_units, group_units, groups;
   int32_t tile_groups, items;
   int32_t vectors;  // outputs may be read and written eight at a time
+  // Hopper: stages of the pipeline; blocks of a cluster, the groups of an output, 1 where one block has them all.
+  int32_t stages, cluster;
 };
 
 // A map of the rows of x for bulk copies, as the driver encodes it (rows_map.h).

@@ -31,55 +31,111 @@ uint32_t Reciprocal(int divisor) {
   return ((1u << 20) + static_cast<uint32_t>(divisor) - 1) / static_cast<uint32_t>(divisor);
 }
 
+int Columns(int rows) { return rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128; }
+
+// How the work is split, whatever the kernel; the plan's results do not depend on it.
+struct WideSplit {
+  int slice_units, group_units, groups;
+};
+WideSplit SplitWide(const WeightRef& w) {
+  const int slice_units = SliceUnits(w.units);
+  const int group_units = GroupSlices(w.tiles, w.units) * slice_units;
+  return {slice_units, group_units, (w.units + group_units - 1) / group_units};
+}
+
+// Shared memory that the kernels have beyond what every kernel may have.
+constexpr int kWideStatic = 256, kHopperStatic = 512;
+
+int WideShared(const LinearParams& p, int columns, int warps, int stages) {
+  const int stage_bytes = columns * kUnitCols * 2 + warps * UnitBytes(p.weight.format);
+  return kWideAlign + stages * stage_bytes + columns * (warps * kTileRows + kWideSumsPad) * 4;
+}
+
 // Tiles of a block, so that a device is busy evenly. The cost of a stage in cycles is that of its busiest part: tensor
 // cores, reads of x from shared memory, instructions, bytes from L2 (measured rates of an H200).
 void PlanWide(const LinearParams& p, const DeviceLimits& device, LinearPlan* plan) {
-  const int sm_count = device.sm_count;
-  const int unit = UnitBytes(p.weight.format);
-  const int columns = p.rows <= 16 ? 16 : p.rows <= 32 ? 32 : 64, n8 = columns / 8;
+  const int columns = std::min(Columns(p.rows), 64), n8 = columns / 8, stages = WideStages(n8);
   const int row_blocks = (p.rows + columns - 1) / columns;
-  const int slice_units = SliceUnits(p.weight.units);
-  const int group_slices = GroupSlices(p.weight.tiles, p.weight.units);
-  const int group_units = group_slices * slice_units;
-  const int groups = (p.weight.units + group_units - 1) / group_units;
-  constexpr int kWideStatic = 256;  // shared memory that the kernel has beyond what every kernel may have
-  const int stages = WideStages(n8);
-  const bool hopper = device.clusters > 0;
-  const int step = hopper ? 4 : 1;  // warps of a block come in fours where they multiply together
+  const WideSplit split = SplitWide(p.weight);
   int64_t best = -1;
-  const int most_warps = hopper ? HopperMostWarps(n8) : kWideMostWarps;
-  for (int warps = std::min(most_warps, (p.weight.tiles + step - 1) / step * step); warps >= 1; warps -= step) {
-    const int stage_bytes = columns * kUnitCols * 2 + warps * unit;
-    const int shared_bytes = kWideAlign + stages * stage_bytes + columns * (warps * kTileRows + kWideSumsPad) * 4;
+  for (int warps = std::min(kWideMostWarps, p.weight.tiles); warps >= 1; --warps) {
+    const int shared_bytes = WideShared(p, columns, warps, stages);
     if (shared_bytes + kWideStatic > device.shared_limit) continue;
     const int tile_groups = (p.weight.tiles + warps - 1) / warps;
-    // Groups of one output: a cluster of blocks, or items apart.
-    const int cluster = hopper ? groups : 1;
-    const int items = tile_groups * row_blocks * (groups / cluster);
-    const int places = cluster == 1 ? sm_count : device.clusters;
-    const int products =
-        hopper ? std::max(warps * n8 * 8, warps * 180 / 4) : std::max(warps * n8 * 16, warps * (170 + 12 * n8) / 4);
+    const int items = tile_groups * row_blocks * split.groups;
+    const int products = std::max(warps * n8 * 16, warps * (170 + 12 * n8) / 4);
+    const int stage_bytes = columns * kUnitCols * 2 + warps * UnitBytes(p.weight.format);
     const int stage = std::max({500, products, stage_bytes * 10 / 206});
-    const int64_t cost =
-        int64_t{(items + places - 1) / places} * (int64_t{std::min(group_units, p.weight.units)} * stage + 700);
+    const int64_t cost = int64_t{(items + device.sm_count - 1) / device.sm_count} *
+                         (int64_t{std::min(split.group_units, p.weight.units)} * stage + 700);
     if (best >= 0 && cost >= best) continue;
     best = cost;
-    plan->kernel = hopper ? LinearKernel::kHopper : LinearKernel::kWide;
-    plan->threads = (warps + (hopper ? 1 : 0)) * 32;
+    plan->kernel = LinearKernel::kWide;
+    plan->threads = warps * 32;
+    plan->tiles_per_block = warps;
+    plan->columns = columns;
+    plan->blocks = std::min(items, device.sm_count);
+    plan->slots = stages;
+    plan->shared_bytes = shared_bytes;
+    plan->wide = {split.slice_units, split.group_units, split.groups, tile_groups, items, 0, stages, 1};
+    plan->workspace_floats = split.groups > 1 ? int64_t{items} * columns * warps * kTileRows : 0;
+    plan->split_counters = split.groups > 1 ? tile_groups * row_blocks : 0;
+  }
+}
+
+// Instructions that a warp needs to make a unit bf16 (counted in machine code).
+int UnpackCost(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kInt4G128:
+      return 140;
+    case WeightFormat::kInt4G32:
+      return 180;
+    case WeightFormat::kInt8Row:
+    case WeightFormat::kInt8G32:
+      return 200;
+    case WeightFormat::kBf16:
+      break;
+  }
+  return 70;
+}
+
+// The same for the kernel of compute capability 9.0: one block has all groups of an output, or a cluster does.
+void PlanHopper(const LinearParams& p, const DeviceLimits& device, LinearPlan* plan) {
+  const WideSplit split = SplitWide(p.weight);
+  int64_t best = -1;
+  auto consider = [&](int columns, int warps, int cluster) {
+    const int n8 = columns / 8, unit = UnitBytes(p.weight.format);
+    const int row_blocks = (p.rows + columns - 1) / columns, tile_groups = (p.weight.tiles + warps - 1) / warps;
+    if (warps > HopperMostWarps(n8)) return;
+    int stages = WideStages(n8);
+    while (stages > 2 && WideShared(p, columns, warps, stages) + kHopperStatic > device.shared_limit) --stages;
+    const int shared_bytes = WideShared(p, columns, warps, stages);
+    if (shared_bytes + kHopperStatic > device.shared_limit) return;
+    const int items = tile_groups * row_blocks, places = cluster == 1 ? device.sm_count : device.clusters;
+    const int products = warps * columns, unpacking = warps * UnpackCost(p.weight.format) / 4;
+    const int bytes = (columns * kUnitCols * 2 + warps * unit) / 22;
+    const int stage = std::max(bytes, products + unpacking / 2) + 200;
+    const int units = cluster > 1 ? std::min(split.group_units, p.weight.units) : p.weight.units;
+    const int64_t cost = int64_t{(items + places - 1) / places} *
+                         (int64_t{units} * stage + 1500 + columns * warps * 4 + (cluster > 1 ? 1000 : 0));
+    if (best >= 0 && cost >= best) return;
+    best = cost;
+    plan->kernel = LinearKernel::kHopper;
+    plan->threads = HopperThreads(warps);
     plan->tiles_per_block = warps;
     plan->columns = columns;
     plan->blocks = std::min(items, places) * cluster;
     plan->slots = stages;
     plan->shared_bytes = shared_bytes;
-    plan->cluster = cluster;
-    plan->wide = {slice_units, group_units, groups, tile_groups, items, 0};
-    const bool apart = groups > 1 && cluster == 1;
-    plan->workspace_floats = apart ? int64_t{items} * columns * warps * kTileRows : 0;
-    plan->split_counters = apart ? tile_groups * row_blocks : 0;
+    plan->wide = {split.slice_units, split.group_units, split.groups, tile_groups, items, 0, stages, cluster};
+  };
+  const int most_columns = Columns(p.rows);
+  for (const int columns : {most_columns, std::min(most_columns, 64)}) {
+    for (int warps = std::min(kWideMostWarps, (p.weight.tiles + 3) / 4 * 4); warps >= 4; warps -= 4) {
+      if (split.groups > 1) consider(columns, warps, split.groups);
+      consider(columns, warps, 1);
+    }
   }
-  const int outputs = p.output.kind == OutputKind::kSwiGlu ? p.weight.rows / 2 : p.weight.rows;
-  plan->wide.vectors =
-      p.output.stride % 8 == 0 && outputs % 8 == 0 && reinterpret_cast<uintptr_t>(p.output.data) % 16 == 0 ? 1 : 0;
 }
 
 bool PlanSmall(const LinearParams& p, const DeviceLimits& device, LinearPlan* plan) {
@@ -123,7 +179,14 @@ bool PlanSmall(const LinearParams& p, const DeviceLimits& device, LinearPlan* pl
 LinearPlan PlanLinear(const LinearParams& p, const DeviceLimits& device) {
   LinearPlan plan;
   if (p.rows <= kSmallRows && PlanSmall(p, device, &plan)) return plan;
-  PlanWide(p, device, &plan);  // one tile to a block fits the 98 KB of every supported device
+  if (device.clusters > 0) {
+    PlanHopper(p, device, &plan);
+  } else {
+    PlanWide(p, device, &plan);  // one tile to a block fits the 98 KB of every supported device
+  }
+  const int outputs = p.output.kind == OutputKind::kSwiGlu ? p.weight.rows / 2 : p.weight.rows;
+  plan.wide.vectors =
+      p.output.stride % 8 == 0 && outputs % 8 == 0 && reinterpret_cast<uintptr_t>(p.output.data) % 16 == 0 ? 1 : 0;
   return plan;
 }
 

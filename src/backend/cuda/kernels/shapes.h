@@ -37,11 +37,11 @@ inline constexpr int kLargePhaseBytes = 129 * 1024;
 // The wide kernel: most warps of a block, stages of its pipeline (deep enough for the latency of memory where stages
 // are short), what a block takes besides to align them.
 inline constexpr int kWideMostWarps = 12;
-// The Hopper kernel: whether a warp unpacks one unit while another is multiplied (that takes the registers of two), and
-// how many warps multiply at most; one more asks for copies.
-constexpr bool HopperPairs(int n8) { return n8 < 8; }
-constexpr int HopperMostWarps(int n8) { return n8 == 8 && HopperPairs(n8) ? 8 : kWideMostWarps; }
-constexpr int WideStages(int n8) { return n8 == 2 ? 8 : n8 == 4 ? 6 : 4; }
+// The Hopper kernel: how many warps multiply at most, and threads of a block: four more warps ask for copies.
+constexpr int HopperMostWarps(int n8) { return n8 == 16 ? 8 : kWideMostWarps; }
+constexpr int HopperThreads(int warps) { return (warps + 4) * 32; }
+constexpr int WideStages(int n8) { return n8 == 2 ? 8 : n8 == 4 ? 6 : n8 == 8 ? 4 : 3; }
+inline constexpr int kWideMostStages = 8;
 inline constexpr int kWideAlign = 1024;
 inline constexpr int kWideSumsPad = 4;  // floats between the columns of its sums: no bank conflicts
 
