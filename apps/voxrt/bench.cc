@@ -27,7 +27,7 @@ struct BenchOptions {
   std::vector<std::string> audio;
   double seconds = 300.0;
   double live_seconds = 300.0;
-  int speculation_rows = 4;
+  int speculation_rows = 0;
   bool json = false;
 };
 
@@ -132,7 +132,7 @@ class BenchCommand {
     const engine::EngineInfo info = engine->info();
     screen_.SetStatus("offline without speculation");
     OfflineResult plain = offline_;
-    if (options_.speculation_rows > 1) {
+    if (info.speculation_rows > 1) {
       VOXRT_ASSIGN_OR_RETURN(const std::shared_ptr<engine::Engine> plain_engine, Load(1));
       VOXRT_ASSIGN_OR_RETURN(plain, RunOffline(*plain_engine, FirstSeconds(options_.seconds)));
     }
@@ -157,7 +157,7 @@ class BenchCommand {
                                                              {"device", info.device},
                                                              {"kv_type", info.kv_type},
                                                              {"head_scan", options_.model.head_scan},
-                                                             {"speculation_rows", options_.speculation_rows},
+                                                             {"speculation_rows", info.speculation_rows},
                                                              {"load_seconds", info.load_seconds}})}});
     if (peak_.nominal && peak_.bytes_per_s > 0) result_["engine"]["nominal_gb_per_s"] = peak_.bytes_per_s / 1e9;
     result_["memory"] = Json::MakeObject({{"peak_rss_bytes", memory.peak_bytes},
@@ -271,8 +271,10 @@ void AddBench(Cli& cli) {
       ->check(CLI::Range(10.0, 36000.0))
       ->capture_default_str()
       ->type_name("S");
-  command->add_option("--speculation-rows", options->speculation_rows, "Decoder rows per pass of a long queue; 1 = off")
-      ->check(CLI::Range(1, 64))
+  command
+      ->add_option("--speculation-rows", options->speculation_rows,
+                   "Decoder rows per pass of a long queue; 1 = off, 0 = what suits the backend")
+      ->check(CLI::Range(0, 64))
       ->capture_default_str()
       ->type_name("N");
   command->add_flag("--json", options->json, "All figures as one JSON object");

@@ -35,6 +35,8 @@ struct DeviceInfo {
   // stream and logits are always F32.
   quant::DType activation_dtype = quant::DType::kF32;
   quant::DType default_kv_dtype = quant::DType::kF32;
+  // Rows of one session for which a decoder pass is worth its cost when all but the first are guessed.
+  int guess_rows = 4;
 };
 
 // Owned device memory of one rank-2 array; zero at creation; freed with the object.

@@ -34,9 +34,10 @@ Status CheckOptions(const EngineOptions& options) {
   if (options.max_sessions < 1 || options.max_sessions > 4096) {
     return {StatusCode::kInvalidArgument, fmt::format("max_sessions is {}; choose 1 to 4096", options.max_sessions)};
   }
-  if (options.speculation_rows < 1 || options.speculation_rows > 64) {
+  if (options.speculation_rows < 0 || options.speculation_rows > 64) {
     return {StatusCode::kInvalidArgument,
-            fmt::format("speculation_rows is {}; choose 1 (off) to 64", options.speculation_rows)};
+            fmt::format("speculation_rows is {}; choose 1 (off) to 64, or 0 (what suits the backend)",
+                        options.speculation_rows)};
   }
   if (options.max_encoder_ticks < 1 || options.max_encoder_ticks > 4096) {
     return {StatusCode::kInvalidArgument,
@@ -144,6 +145,7 @@ Status EngineImpl::Load(const EngineOptions& options) {
                                                                         .threads = options.threads,
                                                                         .head_scan = options.head_scan}));
   VOXRT_ASSIGN_OR_RETURN(const quant::DType kv_type, ParseKvType(options.kv_type, device_->info().default_kv_dtype));
+  info_.speculation_rows = options.speculation_rows > 0 ? options.speculation_rows : device_->info().guess_rows;
   weights::OpenOptions open;
   open.data_path = options.data_path;
   open.threads = options.threads;
@@ -159,7 +161,7 @@ Status EngineImpl::Load(const EngineOptions& options) {
   VOXRT_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(checkpoint_, model_, *device_,
                                                           {.max_sessions = options.max_sessions + kPrefixSlots,
                                                            .max_encode_ticks = options.max_encoder_ticks,
-                                                           .max_item_rows = options.speculation_rows,
+                                                           .max_item_rows = info_.speculation_rows,
                                                            .kv_dtype = kv_type}));
   VOXRT_RETURN_IF_ERROR(runner->WarmUp(options.warm_up_sessions));
   info_.backend = options.backend;
@@ -180,7 +182,7 @@ Status EngineImpl::Load(const EngineOptions& options) {
   const StepShape shape = runner->shape();
   scheduler_ = std::make_unique<Scheduler>(std::move(runner), SchedulerOptions{.max_sessions = options.max_sessions,
                                                                                .prefix_slots = kPrefixSlots,
-                                                                               .guess_rows = options.speculation_rows,
+                                                                               .guess_rows = info_.speculation_rows,
                                                                                .shape = shape});
   info_.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return {};

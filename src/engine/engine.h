@@ -35,7 +35,7 @@ struct EngineOptions {
   int64_t max_encoder_ticks = 128;  // most ticks per encoder call for long queues (4 rows each)
   int warm_up_sessions = 0;         // at load, one live tick of every batch up to this size: backends that record and
                                     // load kernels at first use do it then, not in traffic
-  int speculation_rows = 4;         // decoder rows per pass for long queues; 1 = off
+  int speculation_rows = 0;         // decoder rows per pass for long queues; 1 = off, 0 = what suits the backend
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
 };
 
@@ -54,6 +54,7 @@ struct EngineInfo {
   int sessions = 0;
   double load_seconds = 0.0;
   int default_delay_ms = 480;  // of the artifact or of tekken.json
+  int speculation_rows = 1;
 };
 
 // Upper bounds of the histograms below; one place more counts what is beyond.

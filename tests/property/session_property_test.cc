@@ -70,6 +70,13 @@ TEST_P(SessionProperty, SpeculationAndLongCallsDoNotChangeTokens) {
   }
 }
 
+TEST_P(SessionProperty, GuessedRowsSuitTheBackendUnlessAskedFor) {
+  const auto device = backend::OpenDevice(GetParam(), {});
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(engine_->info().speculation_rows, (*device)->info().guess_rows);
+  EXPECT_EQ(NewEngine({.speculation_rows = 1})->info().speculation_rows, 1);
+}
+
 TEST_P(SessionProperty, SessionsAfterAWarmUpAreLikeSessionsWithoutOne) {
   const auto warm = NewEngine({.max_sessions = 8, .warm_up_sessions = 8});
   EXPECT_EQ(warm->info().session_bytes_now, 0);
