@@ -16,7 +16,8 @@ double NowMs();
 // Value below which `share` (0..1) of the values lie; 0 where there are none.
 double Percentile(std::vector<double> values, double share);
 
-// --name VALUE and --name, asked for by name; what nobody asked for is an error.
+// --name VALUE and --name, asked for by name; what nobody asked for is an error. (Not CLI11: on a machine with only the
+// CUDA toolkit these programs build with {fmt} alone.)
 class Arguments {
  public:
   // `flags`: the names that take no value.

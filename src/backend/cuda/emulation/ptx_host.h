@@ -83,11 +83,10 @@ inline float __uint_as_float(uint32_t bits) {
   std::memcpy(&v, &bits, 4);
   return v;
 }
-inline float __shfl_sync(uint32_t, float v, int lane) {
-  const uint32_t bits = __float_as_uint(v);
-  return __uint_as_float(cuda_emulation::ExchangeInWarp(&bits, 1)[lane][0]);
-}
 inline uint32_t __shfl_sync(uint32_t, uint32_t v, int lane) { return cuda_emulation::ExchangeInWarp(&v, 1)[lane][0]; }
+inline float __shfl_sync(uint32_t mask, float v, int lane) {
+  return __uint_as_float(__shfl_sync(mask, __float_as_uint(v), lane));
+}
 inline float __shfl_xor_sync(uint32_t, float v, int mask) {
   const uint32_t bits = __float_as_uint(v);
   const int lane = cuda_emulation::Lane();

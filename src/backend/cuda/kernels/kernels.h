@@ -31,7 +31,7 @@ struct LinearPlan {
   int32_t batch_tiles = 0;
   SmallPlan small{};
   WidePlan wide{};
-  int32_t slots = 0;    // units in a warp's ring (small), stages (wide, Hopper)
+  int32_t slots = 0;    // units in a warp's ring (small)
   int32_t columns = 0;  // rows of x in a block (wide, Hopper)
   int32_t shared_bytes = 0;
   int64_t workspace_floats = 0;

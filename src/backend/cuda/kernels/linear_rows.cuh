@@ -16,12 +16,6 @@ __device__ __forceinline__ void LoadGlobal8(float (&y)[8], const float* from) {
   const float4 a = __ldcg(reinterpret_cast<const float4*>(from)), b = __ldcg(reinterpret_cast<const float4*>(from) + 1);
   y[0] = a.x, y[1] = a.y, y[2] = a.z, y[3] = a.w, y[4] = b.x, y[5] = b.y, y[6] = b.z, y[7] = b.w;
 }
-__device__ __forceinline__ void Add8(float (&y)[8], const float* from) {
-  float other[8];
-  Load8(other, from);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) y[i] += other[i];
-}
 __device__ __forceinline__ void AddGlobal8(float (&y)[8], const float* from) {
   float other[8];
   LoadGlobal8(other, from);

@@ -75,7 +75,6 @@ void PlanWide(const LinearParams& p, const DeviceLimits& device, LinearPlan* pla
     plan->tiles_per_block = warps;
     plan->columns = columns;
     plan->blocks = std::min(items, device.sm_count);
-    plan->slots = stages;
     plan->shared_bytes = shared_bytes;
     plan->wide = {split.slice_units, split.group_units, split.groups, tile_groups, items, 0, stages, 1};
     plan->workspace_floats = split.groups > 1 ? int64_t{items} * columns * warps * kTileRows : 0;
@@ -125,7 +124,6 @@ void PlanHopper(const LinearParams& p, const DeviceLimits& device, LinearPlan* p
     plan->tiles_per_block = warps;
     plan->columns = columns;
     plan->blocks = std::min(items, places) * cluster;
-    plan->slots = stages;
     plan->shared_bytes = shared_bytes;
     plan->wide = {split.slice_units, split.group_units, split.groups, tile_groups, items, 0, stages, cluster};
   };

@@ -133,7 +133,7 @@ __device__ __forceinline__ void SyncWarps(int warps) { asm volatile("bar.sync 1,
 // Clusters of blocks: a barrier of all their threads; arrival at the barrier that block `rank` has where this one has
 // `barrier`; the address of what lies at `pointer` in the shared memory of block `rank`.
 // Arrival and wait have the order of a block, not of a cluster: ptxas makes a release for the cluster wait for all that
-// the thread has written to memory (MEMBAR.ALL.GPU, about 1 us) and an acquire empty L1. What blocks of a cluster see
+// the thread has written to memory (MEMBAR.ALL.GPU) and an acquire empty L1. What blocks of a cluster see
 // of each other here is shared memory alone, which has taken all writes of its block when the barrier before the
 // arrival ends.
 __device__ __forceinline__ void SyncCluster() {
